@@ -1,0 +1,109 @@
+//! Where events go when they leave the database, and where they come in again: one contract for every broker
+//! and for HTTP.
+//!
+//! - [`Publisher`]: a batch out, one [`Confirm`] per message back. [`ToBroker`] relays a subscription to one.
+//! - [`Subscriber`] and [`Receiver`]: messages in, each settled once.
+//! - [`cloudevents`]: an event as headers, and headers as an event, the same for all of them.
+//! - [`Topology`]: what must be there at the broker, as a plan of steps.
+//! - [`Capabilities`]: what an adapter can do, as a value.
+
+pub mod cloudevents;
+mod incoming;
+mod relay_to;
+mod subscriber;
+mod topology;
+
+use crate::event::Event;
+use async_trait::async_trait;
+use serde::Serialize;
+use std::time::Duration;
+
+pub(crate) use incoming::event_id;
+pub use incoming::{Arrived, Foreign, Incoming, Malformed, Source, Take};
+pub use relay_to::ToBroker;
+pub use subscriber::{Received, Receiver, Settle, Subscriber, Tag, dead_header};
+pub use topology::{Act, Plan, Step, Topology};
+
+/// The answer to one published message.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Confirm {
+    /// Stored and routed.
+    Stored,
+    /// Refused; the class says whether trying again makes sense.
+    Refused {
+        /// Try again?
+        class: crate::error::ErrorClass,
+        /// What the destination said.
+        error: String,
+        /// Not before this long, if it said so.
+        after: Option<Duration>,
+    },
+    /// Nobody knows: it may be stored.
+    Unknown {
+        /// What happened.
+        error: String,
+    },
+    /// The destination as a whole cannot be reached, or refuses everything.
+    Down {
+        /// What happened.
+        error: String,
+    },
+}
+
+/// What an adapter can do; read by the engine, by the conformance suite and by the documentation's table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Events can be published to it.
+    pub publishes: bool,
+    /// Events can be consumed from it.
+    pub consumes: bool,
+    /// It survives a restart of the broker.
+    pub durable: bool,
+    /// A message that nobody would receive is refused, not lost.
+    pub refuses_unroutable: bool,
+    /// A publish that fails makes all later ones of its key fail too: several events of a key may be unconfirmed at
+    /// once without getting out of order.
+    pub failure_fails_later: bool,
+    /// A second copy of an id, soon after the first, is dropped by the broker itself.
+    pub drops_duplicates: bool,
+    /// Messages of one source arrive in the order in which they were stored, as long as nothing is retried by the
+    /// broker.
+    pub ordered: bool,
+    /// What the broker itself delivers again ([`Settle::RetryAfter`]) comes before what followed it.
+    pub order_on_retry: bool,
+    /// Several consumers share the work while each source still has one consumer at a time.
+    pub exclusive_sources: bool,
+    /// A stored message can be told apart by where it is stored: its place is a stable id.
+    pub stable_position: bool,
+    /// The broker bounds what is stored and refuses more.
+    pub refuses_when_full: bool,
+}
+
+/// Publishes to a broker or an endpoint.
+///
+/// # Contract
+/// - The same id may be published twice: after `Unknown`, after a crash. The second copy is stored, or dropped where
+///   the broker knows the id; both are confirmed.
+/// - A payload over the broker's limit is refused as poison, without harm to the others.
+/// - Dropping the future in the middle is allowed: what was sent may be stored. Later calls work.
+/// - A connection that was lost is made anew by the next call; until that works, everything is `Down`.
+#[async_trait]
+pub trait Publisher: Send + Sync + 'static {
+    /// The adapter's name.
+    fn name(&self) -> &'static str;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { publishes: true, ..Capabilities::default() }
+    }
+
+    /// Publishes one batch and answers for each message, in the same order. Unless
+    /// [`Capabilities::failure_fails_later`] is declared and wanted, never more than one event of a key is in a
+    /// batch, so the messages may travel at the same time.
+    async fn publish(&self, events: &[&Event]) -> Vec<Confirm>;
+
+    /// Hands over what is still on its way and ends the connection. Publishing afterwards is `Down`.
+    async fn close(&self) {}
+}

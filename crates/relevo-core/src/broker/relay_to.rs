@@ -1,0 +1,174 @@
+use super::{Confirm, Publisher};
+use crate::error::{Error, ErrorClass, Kind};
+use crate::inbox::Outcome;
+use crate::mutant;
+use crate::outbox::Store;
+use crate::relay::run::Destination;
+use crate::relay::{Batch, Delivery};
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Adapters have limits of their own; a confirm that comes after this one is unknown.
+const PUBLISH_LIMIT: Duration = Duration::from_secs(60);
+
+/// Hands batches to a [`Publisher`]: at most one unconfirmed event of a key at a time, recorded after the
+/// confirms, no transaction open meanwhile.
+pub struct ToBroker<P> {
+    publisher: P,
+}
+
+impl<P: Publisher> ToBroker<P> {
+    /// Relays to `publisher`.
+    pub fn new(publisher: P) -> Self {
+        Self { publisher }
+    }
+
+    /// Publishes wave after wave (the next event of each key) until all is settled, the destination is down, or others
+    /// may have the lane.
+    async fn publish(&self, batch: &mut Batch) -> Option<String> {
+        loop {
+            if batch.has_lapsed() {
+                return None;
+            }
+            let wave: Vec<usize> = std::iter::from_fn(|| batch.next()).collect();
+            if wave.is_empty() {
+                return None;
+            }
+            let events: Vec<_> = wave.iter().map(|index| batch.event(*index)).collect();
+            let late =
+                || Confirm::Unknown { error: format!("no confirm within {PUBLISH_LIMIT:?}") };
+            let confirms =
+                tokio::time::timeout(PUBLISH_LIMIT, self.publisher.publish(&events)).await;
+            let confirms = confirms.unwrap_or_else(|_| events.iter().map(|_| late()).collect());
+            let mut down = None;
+            for (index, confirm) in wave.into_iter().zip(confirms) {
+                match outcome(confirm) {
+                    Ok(outcome) => batch.settle(index, outcome),
+                    Err(error) if batch.is_blamed() => {
+                        batch.settle(
+                            index,
+                            Outcome::Failed { class: ErrorClass::Transient, error, after: None },
+                        );
+                    }
+                    Err(error) => down = Some(error),
+                }
+            }
+            if down.is_some() {
+                return down;
+            }
+        }
+    }
+}
+
+/// What a confirm means for its event; `Err` if it means the destination is down.
+fn outcome(confirm: Confirm) -> Result<Outcome, String> {
+    match confirm {
+        Confirm::Stored => Ok(Outcome::Done),
+        Confirm::Refused { .. } if mutant!(RefusalIsDone) => Ok(Outcome::Done),
+        Confirm::Refused { class, error, after } => Ok(Outcome::Failed { class, error, after }),
+        Confirm::Unknown { .. } if mutant!(UnknownIsDone) => Ok(Outcome::Done),
+        Confirm::Unknown { error } => {
+            Ok(Outcome::Failed { class: ErrorClass::Unknown, error, after: None })
+        }
+        Confirm::Down { error } => Err(error),
+    }
+}
+
+#[async_trait]
+impl<P: Publisher> Destination for ToBroker<P> {
+    async fn deliver(&self, store: &Arc<dyn Store>, mut batch: Batch) -> Delivery {
+        if mutant!(MarkBeforeConfirm) {
+            let mut marked = batch.clone();
+            while let Some(index) = marked.next() {
+                marked.settle(index, Outcome::Done);
+            }
+            let Some(change) = marked.finish().0 else {
+                return Delivery::Void(Error::new(Kind::StoreFailed, "nothing to mark"));
+            };
+            return match store.record(std::slice::from_ref(&change)).await {
+                Ok(()) => {
+                    self.publish(&mut batch).await;
+                    Delivery::Recorded { change, rest: Vec::new(), down: None }
+                }
+                Err(error) => Delivery::Void(error),
+            };
+        }
+        let down = self.publish(&mut batch).await;
+        let lapsed = batch.has_lapsed();
+        match batch.finish() {
+            (None, _) if lapsed && down.is_none() => {
+                let why = "the last sign of life is too old; nothing was handed over";
+                Delivery::Void(Error::new(Kind::Stale, why))
+            }
+            (None, items) => Delivery::Down {
+                items,
+                reason: down.unwrap_or_else(|| "nothing was decided".into()),
+            },
+            (Some(change), rest) => match store.record(std::slice::from_ref(&change)).await {
+                Ok(()) => Delivery::Recorded { change, rest, down },
+                Err(error) => Delivery::Void(error),
+            },
+        }
+    }
+
+    fn one_transaction(&self) -> bool {
+        false
+    }
+
+    fn describe(&self) -> String {
+        self.publisher.name().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, Instant};
+    use crate::event::Event;
+    use crate::relay::waves_of_one_key;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Takes its time: no wave ends before this moment.
+    struct Slow {
+        waves: AtomicUsize,
+        clock: Clock,
+        until: Instant,
+    }
+
+    #[async_trait]
+    impl Publisher for Slow {
+        fn name(&self) -> &'static str {
+            "slow"
+        }
+
+        async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
+            self.waves.fetch_add(1, Ordering::SeqCst);
+            while self.clock.now() < self.until {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            events.iter().map(|_| Confirm::Stored).collect()
+        }
+    }
+
+    /// Waves handed over of five, by an owner whose lease ends at this moment, and with the first wave.
+    async fn waves(lapses: Option<Duration>) -> usize {
+        let (clock, lapses) = (Clock::start(), lapses.map(Instant::at));
+        let waves = AtomicUsize::new(0);
+        let broker = ToBroker::new(Slow { waves, clock, until: lapses.unwrap_or_default() });
+        let mut batch = waves_of_one_key(5).lapsing(lapses).timed_by(clock);
+        assert_eq!(broker.publish(&mut batch).await, None);
+        let handed_over = broker.publisher.waves.load(Ordering::SeqCst);
+        let (change, rest) = batch.finish();
+        assert_eq!(change.map_or(0, |change| change.delivered as usize), handed_over);
+        assert_eq!(rest.len(), 5 - handed_over, "the rest goes back to the lane");
+        handed_over
+    }
+
+    #[tokio::test]
+    async fn an_owner_past_its_lease_hands_over_no_further_wave() {
+        assert_eq!(waves(None).await, 5);
+        assert_eq!(waves(Some(Duration::ZERO)).await, 0);
+        assert_eq!(waves(Some(Duration::from_secs(3))).await, 1);
+    }
+}

@@ -1,0 +1,149 @@
+//! Events that landed in their consumer's own log: what failed, and what waits behind it.
+//!
+//! From there they are ordinary events of an ordinary subscription, the consumer's: retried, parked, dead-lettered,
+//! replayed and explained like all others. They travel with what the handler answered, so that an attempt counts once.
+
+use crate::error::ErrorClass;
+use crate::event::{Event, EventId, NewEvent, TopicFilter, header};
+use crate::inbox::effect::{Effect, TxDriver};
+use crate::inbox::{Answer, Handler, Outcome};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// So much of an error's text travels: headers are bounded.
+const ERROR_BYTES: usize = 1000;
+
+/// What was answered when the event came from the broker.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Told {
+    Skip(String),
+    Failed { class: ErrorClass, error: String, after_ms: Option<u64> },
+    Dead { class: ErrorClass, error: String },
+}
+
+/// The filter of a consumer's own subscription; nothing else passes it.
+pub fn filter_of(consumer: &str) -> crate::error::Result<TopicFilter> {
+    TopicFilter::parse(&format!("{}{consumer}", TopicFilter::INBOX))
+}
+
+/// The event as it goes into the consumer's log.
+pub(super) fn land(consumer: &str, mut event: NewEvent, outcome: Option<&Outcome>) -> NewEvent {
+    event.headers.set(header::INBOX, consumer);
+    event.headers.set(header::INBOX_ID, event.id.to_string());
+    if let Some(told) = outcome.and_then(Told::of) {
+        event.headers.set(header::INBOX_ANSWER, told.to_json());
+    }
+    // Several consumers may share a log with each other and with the event's origin: each landing is a row of its own.
+    event.id(EventId::fresh())
+}
+
+/// The event as its publisher knew it.
+fn original(landed: &Event) -> Event {
+    let mut event = landed.clone();
+    event.headers.remove(header::INBOX);
+    event.headers.remove(header::INBOX_ANSWER);
+    let id = event.headers.remove(header::INBOX_ID).and_then(|id| id.parse().ok());
+    event.id = id.unwrap_or(event.id);
+    event
+}
+
+impl Told {
+    fn of(outcome: &Outcome) -> Option<Self> {
+        Some(match outcome {
+            Outcome::Done => return None,
+            Outcome::Skip { reason } => Self::Skip(short(reason)),
+            Outcome::Failed { class, error, after } => {
+                let after_ms = after.map(|after| after.as_millis().min(u64::MAX.into()) as u64);
+                Self::Failed { class: *class, error: short(error), after_ms }
+            }
+            Outcome::Dead { class, error } => Self::Dead { class: *class, error: short(error) },
+        })
+    }
+
+    /// Escaped to one line: a header's value has no control characters.
+    fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl From<Told> for Outcome {
+    fn from(told: Told) -> Self {
+        match told {
+            Told::Skip(reason) => Self::Skip { reason },
+            Told::Failed { class, error, after_ms } => {
+                Self::Failed { class, error, after: after_ms.map(Duration::from_millis) }
+            }
+            Told::Dead { class, error } => Self::Dead { class, error },
+        }
+    }
+}
+
+fn short(text: &str) -> String {
+    let end = (0..=ERROR_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text[..end.unwrap_or(0)].to_owned()
+}
+
+/// The consumer's handler, given landed events as their publisher knew them.
+pub(super) struct Landed<H>(pub(super) Arc<H>);
+
+impl<D: TxDriver, H: Handler<D>> Handler<D> for Landed<H> {
+    async fn handle(&self, event: &Event, effect: &mut Effect<'_, D>) -> Answer {
+        self.0.handle(&original(event), effect).await
+    }
+
+    fn slow(&self) -> bool {
+        self.0.slow()
+    }
+
+    fn limit(&self) -> Duration {
+        self.0.limit()
+    }
+
+    fn answered_before(&self, event: &Event) -> Option<Outcome> {
+        let told: Told = serde_json::from_str(event.headers.get(header::INBOX_ANSWER)?).ok()?;
+        Some(told.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+    use super::*;
+    use chrono::Utc;
+
+    fn told(landed: &NewEvent) -> Option<Outcome> {
+        let json = landed.headers.get(header::INBOX_ANSWER)?;
+        serde_json::from_str::<Told>(json).ok().map(Into::into)
+    }
+
+    #[test]
+    fn what_landed_comes_back_as_its_publisher_knew_it() {
+        let event = NewEvent::bytes("a.b", b"x".to_vec()).key("k").header("own", "1");
+        let failed = Outcome::Failed {
+            class: ErrorClass::Unknown,
+            error: "line\nbreak \u{1b}".into(),
+            after: Some(Duration::from_secs(2)),
+        };
+        let landed = land("mailer", event.clone(), Some(&failed));
+        assert_ne!(landed.id, event.id, "a row of its own");
+        assert!(crate::limits::Limits::default().landing().check(&landed).is_ok());
+        assert_eq!(told(&landed), Some(failed));
+        let back = original(&Event::stored(landed, Utc::now()));
+        assert_eq!((back.id, back.headers), (event.id, event.headers));
+    }
+
+    #[test]
+    fn every_answer_travels_and_a_long_error_is_cut_at_a_character() {
+        let dead = |error: String| Outcome::Dead { class: ErrorClass::Permanent, error };
+        let skip = Outcome::Skip { reason: "not ours".into() };
+        for outcome in [skip, dead("no".into())] {
+            let landed = land("c", NewEvent::bytes("a", vec![]), Some(&outcome));
+            assert_eq!(told(&landed), Some(outcome));
+        }
+        let landed = land("c", NewEvent::bytes("a", vec![]), Some(&dead("€".repeat(1000))));
+        assert_eq!(told(&landed), Some(dead("€".repeat(ERROR_BYTES / 3))));
+        assert_eq!(told(&land("c", NewEvent::bytes("a", vec![]), None)), None);
+    }
+}

@@ -1,0 +1,110 @@
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use super::*;
+use crate::broker::cloudevents;
+use crate::error::ErrorClass;
+use crate::event::header;
+
+fn message(tag: u64, key: &str) -> Incoming {
+    let event = Event::stored(NewEvent::bytes("a.b", b"x".to_vec()).key(key), chrono::Utc::now());
+    let mut message = Incoming::new(Tag(tag), "a.b", b"x".to_vec());
+    message.headers = cloudevents::write(&event, "shop", &Binding::AMQP);
+    message
+}
+
+fn meeting(messages: &[Incoming]) -> Meeting {
+    Meeting::of("mailer".into(), messages, &Binding::AMQP, &Foreign::default())
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed { class: ErrorClass::Transient, error: "no".into(), after: None }
+}
+
+/// Hands everything over; events of `bad` fail. Answers with the order of handing over.
+fn work(meeting: &mut Meeting, bad: &[usize]) -> Vec<usize> {
+    let mut handed = Vec::new();
+    while let Some(index) = meeting.next() {
+        handed.push(index);
+        meeting.settle(index, if bad.contains(&index) { failed() } else { Outcome::Done });
+    }
+    handed
+}
+
+#[test]
+fn what_was_seen_is_acknowledged_and_not_handed_over() {
+    let mut meeting = meeting(&[message(1, "a"), message(2, "b")]);
+    meeting.met(vec![Met::Seen, Met::New]);
+    assert_eq!(work(&mut meeting, &[]), [1]);
+    assert!(meeting.landings().is_empty());
+    assert_eq!(meeting.settled(), [(Tag(1), Settle::Done), (Tag(2), Settle::Done)]);
+    assert_eq!(meeting.counts(), (1, 1, 0));
+}
+
+#[test]
+fn after_a_failure_the_rest_of_its_key_lands_behind_it_and_other_keys_go_on() {
+    let messages = [message(1, "a"), message(2, "b"), message(3, "a"), message(4, "b")];
+    let mut meeting = meeting(&messages);
+    meeting.met(vec![Met::New; 4]);
+    assert_eq!(work(&mut meeting, &[0]), [0, 1, 3]);
+    let landed = meeting.landings();
+    let answers: Vec<_> =
+        landed.iter().map(|event| event.headers.get(header::INBOX_ANSWER).is_some()).collect();
+    assert_eq!(answers, [true, false], "only the first was tried");
+    assert_eq!(meeting.landed_keys(), ["a"]);
+    assert_eq!(meeting.settled().len(), 4, "all of it is safe");
+}
+
+#[test]
+fn what_comes_while_its_key_waits_lands_behind() {
+    let mut meeting = meeting(&[message(1, "a"), message(2, "a"), message(3, "b")]);
+    meeting.met(vec![Met::Behind, Met::New, Met::New]);
+    assert_eq!(work(&mut meeting, &[]), [2], "the second of the key waits for the first");
+    assert_eq!(meeting.landings().len(), 2);
+}
+
+#[test]
+fn a_failure_in_an_earlier_part_of_the_batch_holds_what_is_asked_about_later() {
+    let mut meeting = meeting(&[message(1, "a"), message(2, "a")]);
+    assert_eq!(meeting.to_meet(1).len(), 1);
+    meeting.met(vec![Met::New]);
+    assert_eq!(work(&mut meeting, &[0]), [0]);
+    meeting.met(vec![Met::New]);
+    assert_eq!(work(&mut meeting, &[]), [0_usize; 0]);
+    assert_eq!(meeting.landings().len(), 2);
+}
+
+#[test]
+fn what_was_not_asked_about_is_not_settled() {
+    let mut meeting = meeting(&[message(1, "a"), message(2, "b")]);
+    meeting.met(vec![Met::New]);
+    work(&mut meeting, &[]);
+    assert_eq!(meeting.settled(), [(Tag(1), Settle::Done)]);
+}
+
+#[test]
+fn a_malformed_message_lands_as_a_dead_letter_with_its_bytes_and_headers() {
+    let mut odd = Incoming::new(Tag(1), "not a topic", b"\xff\x00".to_vec());
+    odd.headers = vec![("x".into(), "kept".into()), ("bad name".into(), "also\nkept".into())];
+    let again = meeting(&[odd.clone()]).to_meet(1);
+    let mut meeting = meeting(&[odd]);
+    assert_eq!(meeting.to_meet(1), again, "delivered twice it is the same message");
+    meeting.met(vec![Met::New]);
+    assert_eq!(meeting.next(), None, "no handler sees it");
+    let [landed] = &meeting.landings()[..] else { panic!("it did not land") };
+    assert_eq!(&landed.payload[..], b"\xff\x00");
+    assert_eq!(landed.headers.get("x"), Some("kept"));
+    assert!(landed.headers.get(header::RAW_HEADERS).unwrap().contains("also"));
+    assert!(landed.headers.get(header::INBOX_ANSWER).unwrap().contains("no id"));
+}
+
+#[test]
+fn what_is_too_large_for_the_log_is_left_to_the_brokers_dead_letters() {
+    let mut huge = message(1, "a");
+    huge.payload = vec![0; 2 << 20].into();
+    let mut meeting = meeting(&[huge]);
+    meeting.met(vec![Met::New]);
+    assert!(meeting.landings().is_empty());
+    assert!(
+        matches!(&meeting.settled()[..], [(Tag(1), Settle::Dead { reason })] if reason.contains("R0010"))
+    );
+}

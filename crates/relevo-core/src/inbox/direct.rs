@@ -1,0 +1,290 @@
+//! Works batches through a handler, inside transactions of the user's driver.
+
+use super::effect::{Effect, TxDriver};
+use super::outcome::Outcome;
+use super::{Answer, Failure, Handler, Settled};
+use crate::error::{Error, Kind, Result};
+use crate::event::Event;
+use crate::mutant;
+use crate::outbox::{LaneChange, Store};
+use crate::relay::run::Destination;
+use crate::relay::{Batch, Delivery};
+use async_trait::async_trait;
+use futures::FutureExt;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// A handler with the driver its transactions come from.
+pub struct Direct<D, H> {
+    driver: D,
+    handler: H,
+    idle_limit: Duration,
+}
+
+/// Why a transaction did not come to its commit.
+pub(super) enum Broken {
+    /// The handler's attempt failed as a whole: timeout, panic, conflict. Rolled back.
+    Attempt(Kind, String),
+    /// The store failed, or another owner has the lane.
+    Store(Error),
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
+    /// Hands events to `handler`, with transactions from `driver`.
+    pub fn new(driver: D, handler: H) -> Self {
+        Self { driver, handler, idle_limit: Duration::from_secs(8) }
+    }
+
+    /// How long a session may idle inside the transaction before the server ends it (default 8 s).
+    /// Keep it below the lease: a stopped process must not hold row locks for longer.
+    pub fn idle_limit(mut self, limit: Duration) -> Self {
+        self.idle_limit = limit;
+        self
+    }
+
+    /// One transaction for the batch, a savepoint for each event; the fence is its last statement.
+    async fn shared(&self, batch: &mut Batch) -> Result<Delivery, Broken> {
+        let mut slot = None;
+        let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
+        let share = batch.len() > 1;
+        if share {
+            in_time(effect.tx()).await?;
+        }
+        let begun = Instant::now();
+        while let Some(index) = batch.next() {
+            let outcome = match self.answered_before(batch, index) {
+                Some(outcome) => outcome,
+                None => self.attempt(batch.event(index), &mut effect, share).await?.into(),
+            };
+            batch.settle(index, outcome);
+            if begun.elapsed() > D::HOLD / 4 {
+                break;
+            }
+        }
+        let (change, rest) = batch.clone().finish();
+        let Some(change) = change else {
+            return Ok(Delivery::Down { items: rest, reason: "empty batch".into() });
+        };
+        self.record_and_commit(effect, &change).await?;
+        Ok(Delivery::Recorded { change, rest, down: None })
+    }
+
+    /// One attempt at one event. A failure the handler answers is undone to the savepoint; anything else breaks
+    /// the transaction.
+    pub(super) async fn attempt(
+        &self,
+        event: &Event,
+        effect: &mut Effect<'_, D>,
+        share: bool,
+    ) -> Result<Answer, Broken> {
+        let broken = |kind: Kind, text: String| Broken::Attempt(kind, text);
+        if share {
+            in_time(D::savepoint(effect.tx().await?)).await?;
+        }
+        let opened = effect.opened();
+        // Inside the future, so that a handler that panics before its first await is caught too.
+        let work = async { self.handler.handle(event, effect).await };
+        let work = AssertUnwindSafe(work).catch_unwind();
+        let answer = tokio::select! {
+            answer = work => answer.map_err(|panic| broken(Kind::HandlerPanicked, panic_text(panic.as_ref())))?,
+            late = past_limit::<D>(self.handler.limit(), opened) => return Err(broken(Kind::HandlerTimeout, late)),
+        };
+        if let (Err(_), Some(trouble)) = (&answer, effect.trouble()) {
+            return Err(Broken::Store(trouble));
+        }
+        if let Err(Failure::Error(_, error)) = &answer
+            && in_chain(error.as_ref(), D::is_conflict)
+        {
+            return Err(broken(Kind::TransactionConflict, error.to_string()));
+        }
+        if share && !matches!(answer, Ok(Settled::Done)) && !mutant!(NoUndo) {
+            let undone = in_time(D::undo(effect.tx().await?)).await;
+            undone.map_err(|error| broken(error.kind(), error.to_string()))?;
+        }
+        Ok(answer)
+    }
+
+    /// An attempt made before the event came into the log. One put back by an operator is tried anew.
+    fn answered_before(&self, batch: &Batch, index: usize) -> Option<Outcome> {
+        if batch.is_drain() { None } else { self.handler.answered_before(batch.event(index)) }
+    }
+
+    /// One event with a transaction of its own, begun by the handler's first use of it.
+    async fn single(&self, store: &Arc<dyn Store>, mut batch: Batch) -> Delivery {
+        let Some(index) = batch.next() else { return record_apart(store, batch).await };
+        let outcome = match self.alone(&batch, index).await {
+            Ok(Ok(delivery)) => return delivery,
+            Ok(Err(outcome)) => outcome,
+            Err(Broken::Attempt(kind, error)) => Outcome::Failed {
+                class: kind.class(),
+                error: format!("{}: {error}", kind.code()),
+                after: None,
+            },
+            Err(Broken::Store(error)) => return Delivery::Void(error),
+        };
+        batch.settle(index, outcome);
+        record_apart(store, batch).await
+    }
+
+    /// One attempt; if it is done, its record and its commit too. Any other answer was rolled back.
+    async fn alone(
+        &self,
+        batch: &Batch,
+        index: usize,
+    ) -> Result<Result<Delivery, Outcome>, Broken> {
+        let mut slot = None;
+        let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
+        let outcome = match self.answered_before(batch, index) {
+            Some(outcome) => outcome,
+            None => self.attempt(batch.event(index), &mut effect, false).await?.into(),
+        };
+        if outcome != Outcome::Done {
+            return Ok(Err(outcome));
+        }
+        let mut batch = batch.clone();
+        batch.settle(index, outcome);
+        let (Some(change), rest) = batch.finish() else {
+            return Err(Broken::Store(Error::new(
+                Kind::StoreFailed,
+                "a settled batch has no change",
+            )));
+        };
+        self.record_and_commit(effect, &change).await?;
+        Ok(Ok(Delivery::Recorded { change, rest, down: None }))
+    }
+
+    /// The end of every effect: the change, whose last statement is the fence, then the commit. What the server
+    /// refuses because of what the handler wrote (a deferred constraint, an error it swallowed, a session it let
+    /// idle for too long) is the attempt's failure; everything else is the store's.
+    async fn record_and_commit(
+        &self,
+        mut effect: Effect<'_, D>,
+        change: &LaneChange,
+    ) -> Result<(), Broken> {
+        // A slow handler that used no transaction still needs one to record in.
+        in_time(effect.tx()).await?;
+        let idled = effect.open_for() >= self.idle_limit;
+        let gone = || Error::new(Kind::StoreFailed, "the transaction is gone");
+        let mut tx = effect.into_open().ok_or_else(gone)?;
+        let written = match in_time(D::record(&mut tx, change)).await {
+            Ok(()) => commit::<D>(tx).await,
+            Err(error) => Err(error),
+        };
+        written.map_err(|error| match error.kind() {
+            Kind::StoreFailed | Kind::TransactionConflict => {
+                Broken::Attempt(error.kind(), error.to_string())
+            }
+            Kind::Unreachable if idled => {
+                let limit = self.idle_limit;
+                Broken::Attempt(
+                    Kind::HandlerTimeout,
+                    format!("the transaction stood idle for longer than {limit:?}"),
+                )
+            }
+            _ => Broken::Store(error),
+        })
+    }
+}
+
+pub(super) async fn commit<D: TxDriver>(tx: D::Tx<'_>) -> Result<()> {
+    let late =
+        || Error::new(Kind::CommitUnknown, format!("no answer to COMMIT within {PATIENCE:?}"));
+    tokio::time::timeout(PATIENCE, D::commit(tx)).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Returns when an attempt has taken too long: all in all, or with its transaction open.
+async fn past_limit<D: TxDriver>(
+    limit: Duration,
+    mut opened: watch::Receiver<Option<Instant>>,
+) -> String {
+    let begun = Instant::now();
+    let held = async {
+        match opened.wait_for(Option::is_some).await.map(|opened| *opened) {
+            Ok(Some(opened)) => tokio::time::sleep_until(opened.max(begun) + D::HOLD).await,
+            // The effect is gone: the attempt ends on its own.
+            _ => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = tokio::time::sleep(limit) => format!("the handler ran past its limit of {limit:?}"),
+        () = held => format!("the handler held its transaction open for longer than {:?}", D::HOLD),
+    }
+}
+
+/// How long the store may take for one statement; a half-open connection must not hold a lane for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) async fn in_time<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = || Error::new(Kind::Timeout, format!("no answer within {PATIENCE:?}"));
+    tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn in_chain(
+    error: &(dyn std::error::Error + 'static),
+    test: fn(&(dyn std::error::Error + 'static)) -> bool,
+) -> bool {
+    test(error) || error.source().is_some_and(|source| in_chain(source, test))
+}
+
+/// Records a batch whose effects were rolled back (or never were) in a transaction of the store's own.
+pub async fn record_apart(store: &Arc<dyn Store>, batch: Batch) -> Delivery {
+    match batch.finish() {
+        (Some(change), rest) => match store.record(std::slice::from_ref(&change)).await {
+            Ok(()) => Delivery::Recorded { change, rest, down: None },
+            Err(error) => Delivery::Void(error),
+        },
+        (None, items) => Delivery::Down { items, reason: "nothing was decided".into() },
+    }
+}
+
+/// What a panic said.
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("panicked: {}", text.unwrap_or_else(|| "no text".into()))
+}
+
+#[async_trait]
+impl<D: TxDriver, H: Handler<D>> Destination for Direct<D, H> {
+    async fn deliver(&self, store: &Arc<dyn Store>, batch: Batch) -> Delivery {
+        if batch.is_single() || batch.len() == 1 {
+            return self.single(store, batch).await;
+        }
+        let mut work = batch.clone();
+        match self.shared(&mut work).await {
+            Ok(delivery) => delivery,
+            Err(Broken::Attempt(kind, error)) => Delivery::Aborted {
+                items: batch.into_items(),
+                reason: format!("{}: {error}", kind.code()),
+            },
+            Err(Broken::Store(error)) if error.kind() == Kind::TransactionConflict => {
+                Delivery::Aborted { items: batch.into_items(), reason: error.to_string() }
+            }
+            Err(Broken::Store(error)) => Delivery::Void(error),
+        }
+    }
+
+    fn one_transaction(&self) -> bool {
+        true
+    }
+
+    fn shares_transactions(&self) -> bool {
+        !self.handler.slow()
+    }
+
+    fn describe(&self) -> String {
+        format!("handler {}", std::any::type_name::<H>())
+    }
+}

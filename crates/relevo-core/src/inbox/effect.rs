@@ -1,0 +1,162 @@
+use super::consume::{Meet, Met};
+use crate::error::{Error, Kind, Result};
+use crate::event::NewEvent;
+use crate::outbox::LaneChange;
+use std::future::Future;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How a driver's transactions are opened, fenced and ended. One small implementation per driver
+/// (sqlx, tokio-postgres, deadpool, ...); everything else is written once over it.
+///
+/// Errors: `TransactionConflict` for deadlocks, serialization failures and server-side timeouts; `Stale` when
+/// the fence does not match; `CommitUnknown` when nobody knows whether a commit happened.
+pub trait TxDriver: Send + Sync + Sized + 'static {
+    /// A connection, checked out for one batch.
+    type Conn: Send;
+    /// A transaction on it.
+    type Tx<'c>: Send;
+
+    /// How long a handler may hold a transaction open. Where writers wait for each other it must stay below what
+    /// publishers are ready to wait. A shared transaction takes in no further event after a quarter of it.
+    const HOLD: Duration = Duration::from_secs(120);
+
+    /// Checks a connection out.
+    fn acquire(&self) -> impl Future<Output = Result<Self::Conn>> + Send;
+
+    /// Begins. The session must end by itself if it idles inside the transaction for longer than `idle_limit`.
+    fn begin<'c>(
+        &'c self,
+        conn: &'c mut Self::Conn,
+        idle_limit: Duration,
+    ) -> impl Future<Output = Result<Self::Tx<'c>>> + Send;
+
+    /// Sets the savepoint `relevo_event` (again).
+    fn savepoint(tx: &mut Self::Tx<'_>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Undoes everything since the savepoint; the transaction goes on.
+    fn undo(tx: &mut Self::Tx<'_>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Writes the lane's change; its last statement is the fence.
+    fn record(
+        tx: &mut Self::Tx<'_>,
+        change: &LaneChange,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Notes in the inbox that `consumer` meets these messages, and tells for each what it is. The notes live and die
+    /// with the transaction.
+    fn meet(
+        _tx: &mut Self::Tx<'_>,
+        _consumer: &str,
+        _messages: &[Meet],
+    ) -> impl Future<Output = Result<Vec<Met>>> + Send {
+        async { Err(Error::new(Kind::NotSupported, "this driver has no inbox")) }
+    }
+
+    /// Puts events into the consumer's log, and remembers that `keys` wait there.
+    fn land(
+        _tx: &mut Self::Tx<'_>,
+        _consumer: &str,
+        _events: Vec<NewEvent>,
+        _keys: &[String],
+    ) -> impl Future<Output = Result<()>> + Send {
+        async { Err(Error::new(Kind::NotSupported, "this driver has no inbox")) }
+    }
+
+    /// Is this error, as a handler saw it, a deadlock or serialization failure: did the database choose this
+    /// transaction as a victim, rather than the event being at fault?
+    fn is_conflict(_error: &(dyn std::error::Error + 'static)) -> bool {
+        false
+    }
+
+    /// A last look before a commit without [`Self::record`]: is this still the transaction that was begun?
+    fn seal(_tx: &mut Self::Tx<'_>) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
+    /// Commits. An error whose outcome is not certain is `CommitUnknown`.
+    fn commit(tx: Self::Tx<'_>) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// The transaction a handler works in. A fast handler finds it open; a slow one opens it by first use.
+pub struct Effect<'c, D: TxDriver> {
+    driver: &'c D,
+    idle_limit: Duration,
+    state: State<'c, D>,
+    opened: watch::Sender<Option<Instant>>,
+    /// Why it could not be opened: the store's trouble, not the event's.
+    trouble: Option<(Kind, String)>,
+}
+
+enum State<'c, D: TxDriver> {
+    /// Not used yet: not even a connection is held.
+    Idle(&'c mut Option<D::Conn>),
+    Open(D::Tx<'c>),
+    /// Only while it is being opened, or after that failed.
+    Gone,
+}
+
+impl<'c, D: TxDriver> Effect<'c, D> {
+    /// `slot` will hold the connection, once one is needed.
+    pub(crate) fn new(driver: &'c D, slot: &'c mut Option<D::Conn>, idle_limit: Duration) -> Self {
+        Self {
+            driver,
+            idle_limit,
+            state: State::Idle(slot),
+            opened: watch::channel(None).0,
+            trouble: None,
+        }
+    }
+
+    /// The transaction, begun now if this is its first use.
+    pub async fn tx(&mut self) -> Result<&mut D::Tx<'c>> {
+        if let State::Idle(_) = self.state
+            && let State::Idle(slot) = std::mem::replace(&mut self.state, State::Gone)
+        {
+            let opened = open(self.driver, slot, self.idle_limit).await;
+            let note = |error: &Error| self.trouble = Some((error.kind(), error.to_string()));
+            self.state = State::Open(opened.inspect_err(note)?);
+            self.opened.send_replace(Some(Instant::now()));
+        }
+        match &mut self.state {
+            State::Open(tx) => Ok(tx),
+            _ => Err(Error::new(
+                Kind::StoreFailed,
+                "the transaction could not be opened before; this attempt is over",
+            )),
+        }
+    }
+
+    /// What kept the transaction from being opened, if anything did.
+    pub(crate) fn trouble(&self) -> Option<Error> {
+        self.trouble.as_ref().map(|(kind, text)| Error::new(*kind, text.clone()))
+    }
+
+    /// How long the transaction has been open.
+    pub(crate) fn open_for(&self) -> Duration {
+        self.opened.borrow().map_or(Duration::ZERO, |opened| opened.elapsed())
+    }
+
+    /// Tells when the transaction was opened, as soon as it is.
+    pub(crate) fn opened(&self) -> watch::Receiver<Option<Instant>> {
+        self.opened.subscribe()
+    }
+
+    /// The transaction, if it was used.
+    pub(crate) fn into_open(self) -> Option<D::Tx<'c>> {
+        match self.state {
+            State::Open(tx) => Some(tx),
+            _ => None,
+        }
+    }
+}
+
+async fn open<'c, D: TxDriver>(
+    driver: &'c D,
+    slot: &'c mut Option<D::Conn>,
+    idle_limit: Duration,
+) -> Result<D::Tx<'c>> {
+    let conn = slot.insert(driver.acquire().await?);
+    driver.begin(conn, idle_limit).await
+}

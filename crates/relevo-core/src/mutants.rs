@@ -1,0 +1,98 @@
+//! Deliberately wrong variants of the engine, one at a time, chosen at run time. Only the simulator has them: they
+//! show that its checks have teeth.
+
+use std::cell::Cell;
+
+macro_rules! mutants {
+    ($($name:ident = $what:literal;)*) => {
+        /// A deliberately wrong variant.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Mutant { $(#[doc = $what] $name,)* }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+            /// Its name.
+            pub fn name(self) -> &'static str { match self { $(Self::$name => stringify!($name),)* } }
+            /// What it does wrong.
+            pub fn what(self) -> &'static str { match self { $(Self::$name => $what,)* } }
+        }
+    };
+}
+
+mutants! {
+    NaiveSequence = "the position is a sequence number: `seq > last`";
+    NoBurntXid = "a tick's snapshot is taken without burning a transaction id before";
+    TickInOneTransaction = "the statements of a tick share a transaction, so that its burnt id is still open";
+    LowAfterSnapshot = "a tick reads `low` after its snapshot";
+    LowStartsAtOne = "a sequence that was never called reports 1";
+    SeqBeforeXid = "publishing draws the sequence number before the transaction id";
+    OrderByXid = "rows of a window come in the order of (xid, seq)";
+    NoTickSwap = "two tick makers may both use a number";
+    NoNonce = "a tick is known by its number alone, which a crash may give out again";
+    RemembersLostTicks = "a process remembers a tick that the server lost in a crash";
+    TickAcrossRestart = "a tick begun before the server restarted is finished over a new connection";
+    LostTickIsNewest = "a position that cannot be found reads on from the newest tick";
+    KeepsLostTick = "a lane that stands at a lost tick is not read again";
+    PrunesNeededTicks = "a tick that a cursor stands at is pruned";
+    NoLateRows = "a window leaves out rows below `low` of its start";
+    CarriesSeqOver = "the last seq of a window is carried over into the next";
+    DropsRestOfWindow = "what a full page leaves of its window is forgotten";
+    RebaseComparesXids = "transaction ids of another cluster are compared with those of this one";
+    RewindComparesXids = "a rewind forgets what waits, by transaction ids of another cluster";
+    WindowEndsElsewhere = "an open window's end is picked anew by every read";
+    OnlyLastValueRings = "only a moved sequence makes a tick due";
+    RetentionByCursor = "rows go because the cursor is past them, late ones too";
+    RefsLoseTheirBytes = "retention drops rows that parked refs point to";
+    SeveralInFlightPerKey = "several events of one key are unconfirmed at once";
+    SkipFailedRow = "what follows a failed event of its key goes on";
+    ParkedKeyStopsLane = "a parked key holds back the other keys of its lane";
+    ReleaseBeforeRecorded = "a follower goes before the dead letter before it is recorded";
+    ForgetParked = "events behind a parked key are not written down";
+    IgnoreParked = "fresh events of a parked key are handed over";
+    UnparkTooEarly = "a parked key is let go while events still wait behind it";
+    NoFence = "a lane transaction is not fenced";
+    FenceIgnored = "the fence matched no row and the commit followed";
+    DrainOutsideFence = "parked keys are drained outside the lane's fence";
+    TakeWithoutSwap = "a lane is taken without comparing its token";
+    TokensCount = "tokens are counted up, and a take-over is not flushed";
+    NeverTakesOver = "lanes of a dead owner stay its own";
+    IgnoreLease = "a lane is taken while its owner is alive";
+    IgnoreLeftovers = "a lease left over from a lost answer is neither taken nor given back";
+    ZombieGoesOn = "an owner whose lease may have ended goes on handing over";
+    TrustMemoryAfterError = "memory is trusted after a write of unknown outcome";
+    CommitUnknownIsDone = "a commit of unknown outcome counts as done";
+    MarkBeforeConfirm = "the cursor moves before the destination confirmed";
+    RecordsWhatWasRead = "the cursor moves past what was read and not handed over yet";
+    RefusalIsDone = "a message that the broker refused counts as stored";
+    UnknownIsDone = "a publish of unknown outcome counts as stored";
+    ProbeForgotten = "a breaker waits for a probe that was never made";
+    RecordBeforeEffect = "the cursor is recorded before the effect commits";
+    EffectOutsideRecord = "the effect commits before, and apart from, the record";
+    NoUndo = "a failed event's writes stay in the shared transaction";
+    DeadLetterDropped = "an event that failed for good leaves no dead letter";
+    DeadStaysParked = "a dead letter is written and its event goes on waiting";
+    SkipNotNoted = "a skip leaves no trace";
+    ReplayTwice = "a request is carried out again each time it is seen";
+    ReplayStripsHeaders = "a replayed dead letter has lost its headers";
+    AcknowledgeFirst = "a consumer acknowledges before its effect commits";
+    DedupOutsideEffect = "a consumer marks a message as seen in a transaction of its own";
+    InboxRemembersHighest = "the inbox knows a message by the highest number it has seen";
+    InboxByDay = "the inbox has seen a message only if it was on the same day";
+    ShortInbox = "inbox rows are forgotten while copies may still come";
+    UnboundedQueue = "a lane reads on whatever it holds in memory";
+}
+
+thread_local! {
+    static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+}
+
+/// Is this the variant in force on this thread?
+pub fn active(mutant: Mutant) -> bool {
+    ACTIVE.get() == Some(mutant)
+}
+
+/// Puts a variant (or none) in force on this thread.
+pub fn activate(mutant: Option<Mutant>) {
+    ACTIVE.set(mutant);
+}

@@ -1,0 +1,190 @@
+//! When the machine acts, on a clock of the test's own.
+
+use super::action::{Action, Input};
+use super::config::RelayConfig;
+use super::machine::Relay;
+use crate::clock::{Instant, Rng};
+use crate::limits::LANES;
+use crate::outbox::{Fleet, LaneState, Lease, MemberId, Position, Request, Token};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const ROUND_TRIP: Duration = Duration::from_millis(20);
+
+fn member(name: &str) -> MemberId {
+    MemberId(name.into())
+}
+
+fn relay(lease: Duration) -> Relay {
+    let config = RelayConfig { lease, ..RelayConfig::default() };
+    Relay::new("s", member("heir"), config, false, Rng::seeded(7))
+}
+
+/// Every lane is the other's, who has signed life so often.
+fn leased_to_another(beats: i64) -> Fleet {
+    let lease = |lane| Lease { lane, owner: Some(member("other")), token: 7 };
+    Fleet {
+        members: vec![(member("heir"), 1), (member("other"), beats)],
+        leases: (0..LANES).map(lease).collect(),
+        ..Fleet::default()
+    }
+}
+
+/// Works a machine on a simulated clock. Beats are answered after a round trip with what `fleet` says; ends at the first
+/// action that is none.
+fn until_it_acts(relay: &mut Relay, fleet: impl Fn(Instant) -> Fleet) -> (Instant, Action) {
+    let mut now = Instant::ZERO;
+    let mut answer: Option<(Instant, Instant)> = None;
+    for _ in 0..100_000 {
+        for action in relay.poll(now) {
+            match action {
+                Action::Beat(_) => answer = Some((now, now + ROUND_TRIP)),
+                other => return (now, other),
+            }
+        }
+        let wake = relay.wake_at(now);
+        let next = answer.map(|(_, at)| at).into_iter().chain(wake).min();
+        now = next.unwrap_or(now).max(now + Duration::from_micros(1));
+        let input = match answer.take_if(|(_, at)| *at <= now) {
+            Some((sent, _)) => Input::Beat { sent, result: Ok(fleet(now)) },
+            None => Input::Wake,
+        };
+        relay.handle(now, input);
+    }
+    panic!("it never did anything");
+}
+
+#[test]
+fn lanes_of_a_dead_process_are_taken_within_the_lease_and_two_seconds() {
+    for lease in [1, 10, 30].map(Duration::from_secs) {
+        // The other signs life ten times a lease, and dies at any moment between two signs.
+        let every = lease / 10;
+        for part in 0..20 {
+            let died = lease * 2 + every * part / 20;
+            let beats = |now: Instant| {
+                let alive = now.since(Instant::ZERO).min(died);
+                (alive.as_micros() / every.as_micros()) as i64
+            };
+            let (taken, action) =
+                until_it_acts(&mut relay(lease), |now| leased_to_another(beats(now)));
+            assert!(matches!(action, Action::Take(ref claims) if claims.len() == 64), "{action:?}");
+            let took = taken.since(Instant::at(died));
+            let last_sign = every * (died.as_micros() / every.as_micros()) as u32;
+            assert!(taken.since(Instant::at(last_sign)) >= lease, "too early: {took:?}");
+            // A sign of life is seen at the next look, a tenth of a lease later at most.
+            let bound = lease + every + ROUND_TRIP * 4;
+            assert!(
+                took <= bound
+                    && (lease > Duration::from_secs(10) || bound <= lease + Duration::from_secs(2)),
+                "{took:?}"
+            );
+        }
+    }
+}
+
+/// A machine that owns lane 3 and nothing else, after a beat sent at zero.
+fn owner(lease: Duration, fleet: Fleet) -> Relay {
+    let mut relay = relay(lease);
+    relay.poll(Instant::ZERO);
+    relay.handle(Instant::ZERO, Input::Beat { sent: Instant::ZERO, result: Ok(fleet) });
+    relay
+}
+
+#[test]
+fn while_requests_are_in_hand_the_next_ones_are_looked_for_soon() {
+    let request = Request { id: 1, lane: 3, key: "k".into() };
+    let lease = Duration::from_secs(10);
+    let busy = Fleet { requests: vec![request], ..leased_to_another(1) };
+    let mut quiet = owner(lease, leased_to_another(1));
+    let mut asked = owner(lease, busy);
+    let soon = Instant::at(Duration::from_millis(250));
+    assert!(!quiet.poll(soon).iter().any(|action| matches!(action, Action::Beat(_))));
+    assert!(asked.poll(soon).iter().any(|action| matches!(action, Action::Beat(_))));
+}
+
+#[test]
+fn a_batch_lapses_when_the_last_sign_of_life_is_a_lease_old_but_for_a_margin() {
+    let lease = Duration::from_secs(10);
+    let free = |lane| Lease { lane, owner: None, token: 0 };
+    let fleet = Fleet {
+        members: vec![(member("heir"), 1)],
+        leases: (0..LANES).map(free).collect(),
+        ..Fleet::default()
+    };
+    let mut relay = owner(lease, fleet);
+    let now = Instant::at(Duration::from_secs(1));
+    let claims = relay.poll(now).into_iter().find_map(|action| match action {
+        Action::Take(claims) => Some(claims),
+        _ => None,
+    });
+    let claims = claims.unwrap();
+    let state = LaneState { position: Position::default(), parked: Vec::new() };
+    let taken = vec![(claims[0].lane, state)];
+    let lane = claims[0].lane;
+    relay.handle(now, Input::Taken { claims, result: Ok(taken) });
+    let mut read = None;
+    for action in relay.poll(now) {
+        if let Action::ReadPage { reader, .. } = action {
+            read = Some(reader);
+        }
+    }
+    let reader = read.unwrap();
+    let page = super::batch_tests::page_of_one(lane);
+    relay.handle(now, Input::Page { reader, result: Ok(page) });
+    let delivered = relay.poll(now).into_iter().find_map(|action| match action {
+        Action::Deliver(batch) => Some(batch),
+        _ => None,
+    });
+    let batch = delivered.unwrap();
+    // The sign was sent at zero; the margin is a fifth.
+    assert!(!batch.lapses_by(Instant::at(Duration::from_millis(7_999))));
+    assert!(batch.lapses_by(Instant::at(Duration::from_secs(8))));
+}
+
+/// Half of the lanes but one are another's, who is alive; the machine has those it took.
+fn shared_with_another(mine: &BTreeMap<u16, Token>, beats: i64) -> Fleet {
+    let lease = |lane| match mine.get(&lane) {
+        Some(token) => Lease { lane, owner: Some(member("heir")), token: *token },
+        None if lane < LANES / 2 - 1 => Lease { lane, owner: Some(member("other")), token: 7 },
+        None => Lease { lane, owner: None, token: 7 },
+    };
+    Fleet {
+        members: vec![(member("heir"), beats), (member("other"), beats)],
+        leases: (0..LANES).map(lease).collect(),
+        ..Fleet::default()
+    }
+}
+
+#[test]
+fn a_lane_that_cannot_be_had_does_not_stand_before_another() {
+    let stuck = LANES / 2 - 1;
+    let mut relay = relay(Duration::from_secs(1));
+    let (mut mine, mut now, mut beats) = (BTreeMap::new(), Instant::ZERO, 0);
+    while now.since(Instant::ZERO) < Duration::from_secs(60) {
+        for action in relay.poll(now) {
+            let input = match action {
+                Action::Beat(_) => {
+                    beats += 1;
+                    Input::Beat { sent: now, result: Ok(shared_with_another(&mine, beats)) }
+                }
+                Action::Take(claims) => {
+                    let had = claims.iter().filter(|claim| claim.lane != stuck);
+                    let state = LaneState { position: Position::default(), parked: Vec::new() };
+                    let taken: Vec<_> = had.map(|claim| (claim.lane, state.clone())).collect();
+                    mine.extend(
+                        claims.iter().filter(|c| c.lane != stuck).map(|c| (c.lane, c.fresh)),
+                    );
+                    Input::Taken { claims, result: Ok(taken) }
+                }
+                _ => continue,
+            };
+            relay.handle(now, input);
+        }
+        if mine.len() == usize::from(LANES / 2) {
+            return;
+        }
+        now = relay.wake_at(now).unwrap_or(now).max(now + Duration::from_millis(1));
+        relay.handle(now, Input::Wake);
+    }
+    panic!("only {} lanes, though another one was free", mine.len());
+}

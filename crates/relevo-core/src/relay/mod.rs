@@ -1,0 +1,25 @@
+//! The relay: subscriptions read the log in commit order and hand events on.
+//!
+//! [`Relay`] is the machine of one subscription in one process: inputs in, [`Action`]s out. It owns lanes under
+//! leases, reads pages for lanes that stand in step, cuts [`Batch`]es, and learns from each what was recorded.
+//! [`run`] is the shell that does what the actions say.
+
+mod action;
+mod batch;
+#[cfg(test)]
+mod batch_tests;
+mod config;
+mod lane;
+mod machine;
+#[cfg(test)]
+mod machine_tests;
+mod reader;
+pub mod run;
+
+#[cfg(test)]
+pub(crate) use batch_tests::waves_of_one_key;
+
+pub use action::{Action, Delivery, Input};
+pub use batch::{Batch, Item};
+pub use config::{AfterDead, RelayConfig};
+pub use machine::{Counts, Relay};

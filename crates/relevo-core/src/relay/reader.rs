@@ -1,0 +1,129 @@
+use super::config::RelayConfig;
+use super::lane::Lane;
+use crate::clock::Instant;
+use crate::flow::Pace;
+use crate::outbox::{PageRequest, Position, Token};
+use std::collections::BTreeMap;
+
+/// Reads pages for lanes that stand in step: one reader for those in front, one for the stragglers.
+/// (One reader per lane would cost a scan per lane for the same rows.)
+#[derive(Debug)]
+pub(super) struct Readers {
+    under_way: [Option<Reading>; 2],
+    pace: Pace,
+    /// All there was has been read up to here.
+    caught_up: Option<Position>,
+    /// The doorbell rang since the last read began.
+    rung: bool,
+}
+
+/// A page on its way.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) start: Position,
+    pub(super) lanes: Vec<(u16, Token)>,
+}
+
+impl Readers {
+    pub(super) fn new(config: &RelayConfig, doorbell: bool) -> Self {
+        let longest = if doorbell { config.poll_with_doorbell } else { config.poll.1 };
+        let pace = Pace::new(config.poll.0, longest);
+        Self { under_way: [None, None], pace, caught_up: None, rung: false }
+    }
+
+    pub(super) fn ring(&mut self) {
+        self.rung = true;
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way.iter().all(Option::is_none)
+    }
+
+    /// Which pages to read now.
+    pub(super) fn begin(
+        &mut self,
+        lanes: &BTreeMap<u16, Lane>,
+        now: Instant,
+        config: &RelayConfig,
+    ) -> Vec<(usize, PageRequest)> {
+        let groups = self.groups(lanes, config);
+        let front = groups.last_key_value().map(|(position, _)| *position);
+        let mut begun = Vec::new();
+        for reader in 0..self.under_way.len() {
+            let last =
+                groups.iter().rfind(|(position, _)| (Some(**position) == front) == (reader == 0));
+            let Some((position, lanes)) = last else { continue };
+            if self.under_way[reader].is_none() && self.may_read(*position, now) {
+                begun.push((reader, self.read(reader, *position, lanes.clone(), config)));
+            }
+        }
+        begun
+    }
+
+    fn groups(
+        &self,
+        lanes: &BTreeMap<u16, Lane>,
+        config: &RelayConfig,
+    ) -> BTreeMap<Position, Vec<(u16, Token)>> {
+        let mut groups: BTreeMap<Position, Vec<(u16, Token)>> = BTreeMap::new();
+        for (number, lane) in lanes {
+            if let Some(position) = lane.reads_from(config)
+                && !self.is_read(*number)
+            {
+                groups.entry(position).or_default().push((*number, lane.token));
+            }
+        }
+        groups
+    }
+
+    fn is_read(&self, lane: u16) -> bool {
+        self.under_way
+            .iter()
+            .flatten()
+            .any(|reading| reading.lanes.iter().any(|(number, _)| *number == lane))
+    }
+
+    fn may_read(&self, position: Position, now: Instant) -> bool {
+        self.rung || self.caught_up != Some(position) || self.pace.is_over(now)
+    }
+
+    fn read(
+        &mut self,
+        reader: usize,
+        position: Position,
+        lanes: Vec<(u16, Token)>,
+        config: &RelayConfig,
+    ) -> PageRequest {
+        // Only a read begun after the ring may silence it.
+        self.rung = false;
+        let numbers = lanes.iter().map(|(lane, _)| *lane).collect();
+        self.under_way[reader] = Some(Reading { start: position, lanes });
+        PageRequest {
+            position,
+            lanes: numbers,
+            max_rows: config.page_rows,
+            max_bytes: config.page_bytes,
+        }
+    }
+
+    /// A page came (or not): what had been asked.
+    pub(super) fn end(&mut self, reader: usize) -> Option<Reading> {
+        self.under_way.get_mut(reader)?.take()
+    }
+
+    /// Nothing lies beyond `position`.
+    pub(super) fn quiet(&mut self, position: Position, now: Instant) {
+        self.caught_up = Some(position);
+        self.pace.quiet(now);
+    }
+
+    /// Rows came.
+    pub(super) fn busy(&mut self) {
+        self.caught_up = None;
+        self.pace.busy();
+    }
+
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.caught_up.map(|_| self.pace.until())
+    }
+}
