@@ -1,0 +1,217 @@
+//! PostgreSQL 14 to 18: a log in schema `relevo`, read by ticks and windows.
+//!
+//! [`PostgresStore`] is the engine's side (it works the log), [`PostgresOutbox`] the publisher's (it writes into
+//! the caller's own transaction); [`effects`] has one driver per kind of transaction a handler may want.
+
+mod dead_letters;
+mod doctor;
+mod doorbell;
+pub mod effects;
+mod errors;
+#[doc(hidden)]
+pub mod fuzzing;
+mod lanes;
+mod log;
+mod migrate;
+mod operate;
+mod probe;
+mod publish;
+mod record;
+mod replication;
+mod reserved;
+mod retention;
+mod session;
+mod status;
+mod store;
+mod ticks;
+mod why;
+
+#[cfg(feature = "sqlx")]
+pub use effects::SqlxPostgres;
+pub use effects::{Deadpool, TokioPostgres};
+pub use migrate::print;
+pub use publish::PostgresOutbox;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use errors::{error, from_pool};
+use relevo_core::{Error, Kind, Result};
+use session::Session;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio_postgres::{Config, NoTls};
+
+/// How a store uses its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Most connections at once, beside two that are kept for signs of life and take-overs.
+    pub connections: usize,
+    /// How long to wait for a connection, and for one to be made.
+    pub connect_limit: Duration,
+    /// How long one statement may take before its connection is given up.
+    pub statement_limit: Duration,
+    /// Rows of a new segment; `None` fits it to a day of the log's pace.
+    pub segment_rows: Option<i64>,
+    /// Segments kept ahead of the log.
+    pub segments_ahead: usize,
+    /// For tests of rolling upgrades only: one more schema change, as the next version would bring it along.
+    #[doc(hidden)]
+    pub next_change: Option<&'static str>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connections: 16,
+            connect_limit: Duration::from_secs(10),
+            statement_limit: Duration::from_secs(30),
+            segment_rows: None,
+            segments_ahead: 8,
+            next_change: None,
+        }
+    }
+}
+
+/// A log in a PostgreSQL database. Cheap to clone; clones share pool and memory.
+#[derive(Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pool: Pool,
+    reserved: OnceLock<reserved::ReservedPool>,
+    options: Options,
+    ticks: ticks::Memory,
+    doorbell: doorbell::Doorbell,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("options", &self.inner.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// Opens the store at `url` (`postgres://user:password@host:port/database`) and looks whether it answers.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let store = Self::open(url, Options::default())?;
+        store.session().await?.batch("SELECT").await?;
+        Ok(store)
+    }
+
+    /// Opens the store at `url` without talking to it yet.
+    pub fn open(url: &str, options: Options) -> Result<Self> {
+        let config = config(url, &options)?;
+        let pool = pool(config.clone(), &options)?;
+        Ok(Self::with(pool, options, Some(config)))
+    }
+
+    /// Works over a pool of the caller's, for TLS or settings of its own. The pool needs a few connections
+    /// for each subscription at work; two more are made as it makes its own, for signs of life and take-overs.
+    pub fn from_pool(pool: Pool) -> Self {
+        Self::with(pool, Options::default(), None)
+    }
+
+    /// [`Self::from_pool`] with options; those about connecting are the pool's own.
+    pub fn from_pool_with(pool: Pool, options: Options) -> Self {
+        Self::with(pool, options, None)
+    }
+
+    fn with(pool: Pool, options: Options, config: Option<Config>) -> Self {
+        let (ticks, doorbell) = (ticks::Memory::default(), doorbell::Doorbell::new(config));
+        Self {
+            inner: Arc::new(Inner { pool, reserved: OnceLock::new(), options, ticks, doorbell }),
+        }
+    }
+
+    /// The publisher's side, with the default limits.
+    pub fn outbox(&self) -> PostgresOutbox {
+        PostgresOutbox::new()
+    }
+
+    /// The pool, for handlers that write to the same database ([`Deadpool`], [`TokioPostgres`]).
+    pub fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    async fn session(&self) -> Result<Session> {
+        Session::get(&self.inner.pool, self.inner.options.statement_limit).await
+    }
+
+    /// For what must not wait behind handlers.
+    async fn reserved_session(&self) -> Result<Session> {
+        let Options { connect_limit, statement_limit, .. } = self.inner.options;
+        let pool = match self.inner.reserved.get() {
+            Some(pool) => pool,
+            None => {
+                let fresh = reserved::beside(&self.inner.pool, connect_limit)?;
+                self.inner.reserved.get_or_init(|| fresh)
+            }
+        };
+        Session::reserved(pool, statement_limit).await
+    }
+}
+
+/// What `url` says. An error never repeats it: it may hold a password.
+fn config(url: &str, options: &Options) -> Result<Config> {
+    let teach = "write postgres://user:password@host:port/database; in user and password write @ : / ? # % as %40 %3A %2F %3F %23 %25";
+    if has_stray_at(url) {
+        return Err(error(Kind::InvalidUrl, teach));
+    }
+    // What the parser says may quote any piece of what it could not read.
+    let mut config: Config = url.parse().map_err(|_| error(Kind::InvalidUrl, teach))?;
+    if config.get_hosts().is_empty() {
+        return Err(error(Kind::InvalidUrl, "the URL names no host"));
+    }
+    if config.get_ssl_mode() == tokio_postgres::config::SslMode::Require {
+        let message = "sslmode=require: this build speaks no TLS; hand over a pool of your own with PostgresStore::from_pool";
+        return Err(error(Kind::InvalidUrl, message));
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("relevo");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(options.connect_limit);
+    }
+    Ok(config)
+}
+
+/// An @ that is not the one between credentials and host: part of a password would be taken for a host or a database,
+/// and would be shown by whatever goes wrong there.
+fn has_stray_at(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    rest.matches('@').count() > usize::from(authority.contains('@'))
+}
+
+fn pool(config: Config, options: &Options) -> Result<Pool> {
+    let manager = Manager::from_config(
+        config,
+        NoTls,
+        ManagerConfig { recycling_method: RecyclingMethod::Fast },
+    );
+    Pool::builder(manager)
+        .max_size(options.connections)
+        .wait_timeout(Some(options.connect_limit))
+        .create_timeout(Some(options.connect_limit))
+        .runtime(Runtime::Tokio1)
+        .build()
+        .map_err(|cause| {
+            Error::new(Kind::StoreFailed, cause.to_string()).from_adapter(errors::ADAPTER)
+        })
+}
+
+/// A fresh random number, for tokens and nonces.
+fn random() -> i64 {
+    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
+    // The version's four bits are the same in all of them: leave them out.
+    ((high >> 16) as i64) << 15 ^ (uuid::Uuid::new_v4().as_u128() & 0x7FFF) as i64
+}
+
+/// A connection of the pool as it is, for handlers.
+async fn object(pool: &Pool) -> Result<deadpool_postgres::Object> {
+    pool.get().await.map_err(from_pool)
+}

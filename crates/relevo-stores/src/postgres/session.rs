@@ -1,0 +1,198 @@
+//! A connection of the pool, for statements that carry their types with them.
+//!
+//! Statements are never prepared by name: each is parsed, bound and run in one round trip. That works behind a
+//! transaction pooler too, where the next statement may meet another server process.
+
+use super::errors::{error, from_driver, from_pool, on_commit};
+use super::reserved::{Reserved, ReservedPool};
+use chrono::{DateTime, Utc};
+use deadpool_postgres::{Object, Pool};
+use relevo_core::{Kind, Result};
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+/// A Rust type with the PostgreSQL types it travels as.
+pub(crate) trait SqlType: ToSql + Sync {
+    const TYPE: Type;
+    const ARRAY: Type;
+}
+
+macro_rules! sql_types {
+    ($($rust:ty => $one:ident, $many:ident;)*) => {
+        $(impl SqlType for $rust {
+            const TYPE: Type = Type::$one;
+            const ARRAY: Type = Type::$many;
+        })*
+    };
+}
+sql_types! {
+    bool => BOOL, BOOL_ARRAY;
+    i16 => INT2, INT2_ARRAY;
+    i32 => INT4, INT4_ARRAY;
+    i64 => INT8, INT8_ARRAY;
+    f64 => FLOAT8, FLOAT8_ARRAY;
+    &str => TEXT, TEXT_ARRAY;
+    String => TEXT, TEXT_ARRAY;
+    &[u8] => BYTEA, BYTEA_ARRAY;
+    Uuid => UUID, UUID_ARRAY;
+    DateTime<Utc> => TIMESTAMPTZ, TIMESTAMPTZ_ARRAY;
+}
+impl<T: SqlType> SqlType for Option<T> {
+    const TYPE: Type = T::TYPE;
+    const ARRAY: Type = T::ARRAY;
+}
+impl<T: SqlType> SqlType for Vec<T> {
+    const TYPE: Type = T::ARRAY;
+    const ARRAY: Type = T::ARRAY;
+}
+
+pub(crate) type Args<'a> = [(&'a (dyn ToSql + Sync), Type)];
+
+pub(crate) fn type_of<T: SqlType>(_: &T) -> Type {
+    T::TYPE
+}
+
+/// Arguments of a statement, each with the type its Rust type says.
+macro_rules! args {
+    ($($value:expr),* $(,)?) => {
+        &[$((&$value as &(dyn tokio_postgres::types::ToSql + Sync), $crate::postgres::session::type_of(&$value))),*]
+    };
+}
+pub(crate) use args;
+
+/// Where a connection goes back to.
+enum Lent {
+    ByPool(Object),
+    Reserved(deadpool::managed::Object<Reserved>),
+}
+
+/// A connection that is closed rather than given back when its state is in doubt.
+pub(crate) struct Session {
+    object: Option<Lent>,
+    limit: Duration,
+    in_doubt: AtomicBool,
+}
+
+impl Session {
+    pub(crate) async fn get(pool: &Pool, limit: Duration) -> Result<Self> {
+        let object = pool.get().await.map_err(from_pool)?;
+        Ok(Self::over(Lent::ByPool(object), limit))
+    }
+
+    /// One of the connections that handlers cannot use up.
+    pub(crate) async fn reserved(pool: &ReservedPool, limit: Duration) -> Result<Self> {
+        let object = pool.get().await.map_err(from_pool)?;
+        Ok(Self::over(Lent::Reserved(object), limit))
+    }
+
+    fn over(object: Lent, limit: Duration) -> Self {
+        Self { object: Some(object), limit, in_doubt: AtomicBool::new(false) }
+    }
+
+    fn client(&self) -> Result<&tokio_postgres::Client> {
+        let client = self.object.as_ref().map(|object| -> &tokio_postgres::Client {
+            match object {
+                Lent::ByPool(object) => object,
+                Lent::Reserved(object) => object,
+            }
+        });
+        client.ok_or_else(|| error(Kind::StoreFailed, "the connection was given back already"))
+    }
+
+    async fn limited<T>(
+        &self,
+        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T> {
+        match tokio::time::timeout(self.limit, answer).await {
+            Ok(result) => result.map_err(from_driver),
+            Err(_) => {
+                self.in_doubt.store(true, Ordering::Relaxed);
+                Err(error(Kind::Timeout, format!("no answer within {:?}", self.limit)))
+            }
+        }
+    }
+
+    pub(crate) async fn query(&self, sql: &str, args: &Args<'_>) -> Result<Vec<Row>> {
+        self.limited(self.client()?.query_typed(sql, args)).await
+    }
+
+    pub(crate) async fn query_opt(&self, sql: &str, args: &Args<'_>) -> Result<Option<Row>> {
+        Ok(self.query(sql, args).await?.into_iter().next())
+    }
+
+    pub(crate) async fn query_one(&self, sql: &str, args: &Args<'_>) -> Result<Row> {
+        let row = self.query_opt(sql, args).await?;
+        row.ok_or_else(|| {
+            error(Kind::StoreFailed, "a statement that always answers did not answer")
+        })
+    }
+
+    pub(crate) async fn execute(&self, sql: &str, args: &Args<'_>) -> Result<u64> {
+        self.limited(self.client()?.execute_typed(sql, args)).await
+    }
+
+    /// Statements without arguments.
+    pub(crate) async fn batch(&self, sql: &str) -> Result<()> {
+        self.limited(self.client()?.batch_execute(sql)).await
+    }
+
+    /// Begins a transaction; unless it is ended properly the connection is closed, and the server rolls back.
+    pub(crate) async fn begin(&self) -> Result<Tx<'_>> {
+        let tx = Tx { session: self, ended: false };
+        self.batch("BEGIN").await?;
+        Ok(tx)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.in_doubt.load(Ordering::Relaxed)
+            && let Some(object) = self.object.take()
+        {
+            match object {
+                Lent::ByPool(object) => drop(Object::take(object)),
+                Lent::Reserved(object) => drop(deadpool::managed::Object::take(object)),
+            }
+        }
+    }
+}
+
+/// An open transaction of a session.
+pub(crate) struct Tx<'s> {
+    session: &'s Session,
+    ended: bool,
+}
+
+impl Tx<'_> {
+    pub(crate) async fn commit(mut self) -> Result<()> {
+        self.session.batch("COMMIT").await.map_err(on_commit)?;
+        self.ended = true;
+        Ok(())
+    }
+
+    pub(crate) async fn rollback(mut self) -> Result<()> {
+        self.session.batch("ROLLBACK").await?;
+        self.ended = true;
+        Ok(())
+    }
+}
+
+impl Deref for Tx<'_> {
+    type Target = Session;
+    fn deref(&self) -> &Session {
+        self.session
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.session.in_doubt.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Signs of life get through when handlers hold every connection of the pool.
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+mod postgres_support;
+
+use postgres_support::*;
+use relevo_core::event::Event;
+use relevo_core::inbox::{Answer, Direct, Effect, Handler, Settled};
+use relevo_core::outbox::{MemberId, Subscription};
+use relevo_core::relay::RelayConfig;
+use relevo_core::relay::run::{self, Running};
+use relevo_stores::postgres::{Deadpool, Options, PostgresStore};
+use relevo_testkit::eventually;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_secs(2);
+
+/// Holds its connection for longer than the lease.
+struct Slow {
+    begun: Arc<AtomicUsize>,
+    hold: Duration,
+}
+
+impl Handler<Deadpool> for Slow {
+    async fn handle(&self, event: &Event, effect: &mut Effect<'_, Deadpool>) -> Answer {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let tx = effect.tx().await?;
+        let id = event.id.to_string();
+        tx.execute("INSERT INTO effect (id) VALUES ($1)", &[&id]).await?;
+        tokio::time::sleep(self.hold).await;
+        Ok(Settled::Done)
+    }
+}
+
+async fn relay(url: &str, member: &str, connections: usize, begun: &Arc<AtomicUsize>) -> Running {
+    let mut options = Options::default();
+    options.connections = connections;
+    let store = PostgresStore::open(url, options).unwrap();
+    let driver = Deadpool::new(store.pool().clone());
+    let handler = Slow { begun: begun.clone(), hold: LEASE * 2 };
+    let mut config = RelayConfig::default();
+    config.lease = LEASE;
+    config.batch = 1;
+    config.concurrency = connections;
+    let destination = Arc::new(Direct::new(driver, handler));
+    let member = MemberId(member.into());
+    run::start(Arc::new(store), Subscription::new("s"), config, destination, member).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_that_hold_every_connection_longer_than_the_lease_keep_their_lanes() {
+    for connections in [1, 2] {
+        let Some(rig) = rig().await else { return };
+        let mut client = connect(&rig.url).await;
+        client.batch_execute("CREATE TABLE effect (id text)").await.unwrap();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let busy = relay(&rig.url, "busy", connections, &begun).await;
+        eventually("all lanes", async || (busy.counts().lanes == 64).then_some(())).await;
+        for n in 0..connections {
+            publish(&mut client, event("a", &format!("key-{n}"))).await;
+        }
+        eventually("every connection is held", async || {
+            (begun.load(Ordering::SeqCst) == connections).then_some(())
+        })
+        .await;
+        // Another process, which would take what seems to be nobody's.
+        let heir = relay(&rig.url, "heir", 4, &begun).await;
+        let sql = "SELECT count(*) FROM effect";
+        eventually("every effect", async || {
+            let done: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+            (done == connections as i64).then_some(())
+        })
+        .await;
+        assert_eq!(
+            begun.load(Ordering::SeqCst),
+            connections,
+            "nobody else took the lane meanwhile"
+        );
+        for running in [busy, heir] {
+            running.stop(Duration::from_secs(20)).await.unwrap();
+        }
+    }
+}

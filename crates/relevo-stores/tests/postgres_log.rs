@@ -1,0 +1,357 @@
+//! The log on PostgreSQL: nothing committed is skipped, nothing rolled back is seen.
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+mod postgres_support;
+
+use postgres_support::*;
+use relevo_core::event::lane_of;
+use relevo_core::outbox::{PageRequest, Position, PublishIn, Start, Store, Subscription};
+use relevo_core::{Kind, NewEvent};
+use relevo_stores::postgres::PostgresOutbox;
+use relevo_testkit::services::{Postgres, pg_client, require};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_rollback_leaves_nothing() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    let mut tx = client.transaction().await.unwrap();
+    PostgresOutbox::new().publish(&mut tx, event("a", "k")).await.unwrap();
+    tx.rollback().await.unwrap();
+    let kept = publish(&mut client, event("b", "k")).await;
+    let (rows, _) = drain(&rig.store, Position::default()).await;
+    assert_eq!(ids(&rows), [kept]);
+}
+
+#[tokio::test]
+async fn a_late_commit_is_not_skipped() {
+    let Some(rig) = rig().await else { return };
+    let (mut late, mut quick) = (connect(&rig.url).await, connect(&rig.url).await);
+    let mut tx = late.transaction().await.unwrap();
+    let slow = PostgresOutbox::new().publish(&mut tx, event("slow", "a")).await.unwrap();
+    let fast = publish(&mut quick, event("fast", "b")).await;
+    let (rows, position) = drain(&rig.store, Position::default()).await;
+    assert_eq!(ids(&rows), [fast], "an open transaction stalls nobody");
+    // Several ticks pass over it.
+    let more = publish(&mut quick, event("more", "b")).await;
+    let (rows, position) = drain(&rig.store, position).await;
+    assert_eq!(ids(&rows), [more]);
+    tx.commit().await.unwrap();
+    let (rows, position) = drain(&rig.store, position).await;
+    assert_eq!(ids(&rows), [slow], "it comes when it commits, though the sequence stands still");
+    assert!(drain(&rig.store, position).await.0.is_empty(), "and only once");
+}
+
+#[tokio::test]
+async fn a_prepared_transaction_is_a_late_commit_too() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    client.batch_execute("BEGIN; INSERT INTO relevo.outbox (topic, payload) VALUES ('p', ''); PREPARE TRANSACTION 'p1'").await.unwrap();
+    let other = publish(&mut client, event("b", "k")).await;
+    let (rows, position) = drain(&rig.store, Position::default()).await;
+    assert_eq!(ids(&rows), [other]);
+    client.batch_execute("COMMIT PREPARED 'p1'").await.unwrap();
+    let (rows, _) = drain(&rig.store, position).await;
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].event.topic, "p");
+}
+
+#[tokio::test]
+async fn a_page_ends_by_rows_or_by_bytes_and_goes_on_where_it_ended() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    let mut sent = Vec::new();
+    for n in 0..7 {
+        sent.push(publish(&mut client, NewEvent::bytes("a", vec![n; 100]).key("k")).await);
+    }
+    let first = page_of(&rig.store, Position::default(), 3).await;
+    assert_eq!(ids(&first.rows), sent[..3]);
+    assert_eq!((first.end.to, first.end.seq), (first.to, first.rows[2].seq));
+    let request =
+        PageRequest { position: first.end, lanes: all_lanes(), max_rows: 100, max_bytes: 150 };
+    let second = rig.store.read_page(&request).await.unwrap();
+    assert_eq!(ids(&second.rows), sent[3..5], "the row that crosses the limit still comes");
+    let request = PageRequest { position: second.end, max_bytes: 1, ..request };
+    let third = rig.store.read_page(&request).await.unwrap();
+    assert_eq!(ids(&third.rows), sent[5..6], "at least one row comes");
+    let (rest, end) = drain(&rig.store, third.end).await;
+    assert_eq!(ids(&rest), sent[6..]);
+    assert_eq!(end, Position::at(first.to.unwrap()));
+}
+
+#[tokio::test]
+async fn a_page_brings_only_the_asked_lanes() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    let keys: Vec<String> = (0..20).map(|n| format!("key-{n}")).collect();
+    for key in &keys {
+        publish(&mut client, event("a", key)).await;
+    }
+    let lane = lane_of("key-3");
+    let request = PageRequest {
+        position: Position::default(),
+        lanes: vec![lane],
+        max_rows: 100,
+        max_bytes: 1 << 20,
+    };
+    let page = rig.store.read_page(&request).await.unwrap();
+    let wanted: Vec<&String> = keys.iter().filter(|key| lane_of(key) == lane).collect();
+    let got: Vec<String> = page.rows.iter().map(|row| row.event.order_key()).collect();
+    assert_eq!(got.iter().collect::<Vec<_>>(), wanted);
+    assert_eq!(page.end, Position::at(page.to.unwrap()));
+}
+
+#[tokio::test]
+async fn a_quiet_log_makes_no_ticks() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    publish(&mut client, event("a", "k")).await;
+    let (_, end) = drain(&rig.store, Position::default()).await;
+    let (_, end) = drain(&rig.store, end).await;
+    // Transactions that have nothing to do with the log, also such as were open when the tick was made.
+    client.batch_execute("CREATE TABLE other (n int); INSERT INTO other VALUES (1)").await.unwrap();
+    let quiet = page(&rig.store, end).await;
+    assert_eq!((quiet.to, quiet.end), (None, end));
+    let mut busy = connect(&rig.url).await;
+    let tx = busy.transaction().await.unwrap();
+    tx.execute("INSERT INTO other VALUES (2)", &[]).await.unwrap();
+    publish(&mut client, event("b", "k")).await;
+    let (_, end) = drain(&rig.store, end).await;
+    tx.commit().await.unwrap();
+    let quiet = page(&rig.store, end).await;
+    assert_eq!((quiet.to, quiet.end), (None, end));
+}
+
+#[tokio::test]
+async fn every_lane_of_sql_is_the_lane_of_rust() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    for key in ["", "a", "order-1", "ñandú", "🚚", "a b'c\"d\\"] {
+        let lane: i16 =
+            client.query_one("SELECT relevo.lane_of($1)", &[&key]).await.unwrap().get(0);
+        assert_eq!(lane as u16, lane_of(key), "{key:?}");
+    }
+    for n in 0..50 {
+        publish(&mut client, event("a", &format!("key {n} é"))).await;
+        publish(&mut client, NewEvent::bytes("a", vec![])).await;
+    }
+    let (rows, _) = drain(&rig.store, Position::default()).await;
+    assert_eq!(rows.len(), 100);
+    for row in rows {
+        assert_eq!(row.lane, lane_of(&row.event.order_key()));
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_starts_at_the_beginning_now_or_at_a_time() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    let first = publish(&mut client, event("first", "k")).await;
+    drain(&rig.store, Position::default()).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let time: chrono::DateTime<chrono::Utc> =
+        client.query_one("SELECT clock_timestamp()", &[]).await.unwrap().get(0);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let second = publish(&mut client, event("second", "k")).await;
+    let starts =
+        [("beginning", Start::Beginning), ("now", Start::Now), ("time", Start::Time(time))];
+    for (name, start) in starts {
+        rig.store.subscribe(&Subscription::new(name).start(start)).await.unwrap();
+    }
+    let third = publish(&mut client, event("third", "k")).await;
+    for (name, wanted) in [
+        ("beginning", vec![first, second, third]),
+        ("now", vec![third]),
+        ("time", vec![second, third]),
+    ] {
+        let owner = Owner::take(&rig.store, name, "me").await;
+        let (rows, _) = drain(&rig.store, owner.lanes[&lane_of("k")].position).await;
+        assert_eq!(ids(&rows), wanted, "{name}");
+    }
+}
+
+/// Writers that hold their transactions open for a while, roll back, and commit out of order; two processes that
+/// make ticks; a reader of its own for each. Every committed event comes exactly once to each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_tick_makers_lose_nothing_and_repeat_nothing() {
+    let Some(rig) = rig().await else { return };
+    let stop = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (store, stop) = (open(&rig.url), stop.clone());
+            tokio::spawn(async move {
+                let (mut position, mut rows) = (Position::default(), Vec::new());
+                loop {
+                    let last = stop.load(Ordering::SeqCst);
+                    let (more, end) = drain(&store, position).await;
+                    rows.extend(more);
+                    position = end;
+                    if last {
+                        return rows;
+                    }
+                }
+            })
+        })
+        .collect();
+    let writers: Vec<_> = (0..8u64).map(|n| tokio::spawn(write(rig.url.clone(), n))).collect();
+    let mut committed = BTreeSet::new();
+    for writer in writers {
+        committed.extend(writer.await.unwrap());
+    }
+    stop.store(true, Ordering::SeqCst);
+    for reader in readers {
+        let rows = reader.await.unwrap();
+        let seen: BTreeSet<_> = rows.iter().map(|row| row.event.id).collect();
+        assert_eq!(seen.len(), rows.len(), "nothing twice");
+        assert_eq!(seen, committed, "nothing lost, no ghost");
+    }
+}
+
+async fn write(url: String, writer: u64) -> Vec<relevo_core::EventId> {
+    let mut client = connect(&url).await;
+    let mut random = relevo_core::clock::Rng::seeded(writer);
+    let mut committed = Vec::new();
+    for _ in 0..60 {
+        let mut tx = client.transaction().await.unwrap();
+        let events: Vec<NewEvent> = (0..=random.below(3))
+            .map(|_| event("a", &format!("key-{}", random.below(9))))
+            .collect();
+        let ids = PostgresOutbox::new().publish_all(&mut tx, events).await.unwrap();
+        let pause = if random.below(10) == 0 { 150 } else { random.below(8) };
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        if random.below(6) == 0 {
+            tx.rollback().await.unwrap();
+        } else {
+            tx.commit().await.unwrap();
+            committed.extend(ids);
+        }
+    }
+    committed
+}
+
+#[tokio::test]
+async fn a_log_that_moved_to_another_cluster_is_rebased_and_loses_nothing() {
+    let Some(rig) = rig().await else { return };
+    let (mut open_one, mut client) = (connect(&rig.url).await, connect(&rig.url).await);
+    let read = publish(&mut client, event("read", "k")).await;
+    let mut tx = open_one.transaction().await.unwrap();
+    let late = PostgresOutbox::new().publish(&mut tx, event("late", "k")).await.unwrap();
+    let (rows, position) = drain(&rig.store, Position::default()).await;
+    assert_eq!(ids(&rows), [read]);
+    tx.commit().await.unwrap();
+    let unread = publish(&mut client, event("unread", "k")).await;
+    // As if restored elsewhere: another identifier, and transaction ids that mean nothing here.
+    client.batch_execute("UPDATE relevo.meta SET value = '1' WHERE name = 'system'").await.unwrap();
+    let probe = rig.store.probe().await.unwrap();
+    assert!(probe.notes.iter().any(|note| note.contains("another cluster")), "{:?}", probe.notes);
+    let after = publish(&mut client, event("after", "k")).await;
+    let (rows, end) = drain(&rig.store, position).await;
+    assert_eq!(ids(&rows), [late, unread, after]);
+    assert!(drain(&rig.store, end).await.0.is_empty());
+    assert!(rig.store.probe().await.unwrap().notes.is_empty(), "it is said once");
+}
+
+#[tokio::test]
+async fn a_running_relay_notices_the_move_by_itself() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    publish(&mut client, event("read", "k")).await;
+    let (_, position) = drain(&rig.store, Position::default()).await;
+    client.batch_execute("UPDATE relevo.meta SET value = '1' WHERE name = 'system'").await.unwrap();
+    let after = publish(&mut client, event("after", "k")).await;
+    let (rows, _) = drain(&rig.store, position).await;
+    assert_eq!(ids(&rows), [after]);
+}
+
+#[tokio::test]
+async fn a_tick_that_a_crash_took_leads_no_window_though_memory_has_it() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    publish(&mut client, event("a", "k")).await;
+    let (_, position) = drain(&rig.store, Position::default()).await;
+    // As after a crash: the tick is gone, others made the next ones under the same numbers.
+    let others = "UPDATE relevo.tick SET nonce = nonce + 1 WHERE number = (SELECT max(number) FROM relevo.tick)";
+    client.batch_execute(others).await.unwrap();
+    publish(&mut client, event("b", "k")).await;
+    drain(&rig.store, Position::default()).await;
+    let request = PageRequest { position, lanes: all_lanes(), max_rows: 10, max_bytes: 1000 };
+    assert_eq!(rig.store.read_page(&request).await.unwrap_err().kind(), Kind::Stale);
+}
+
+#[tokio::test]
+async fn a_sequence_that_went_backwards_stops_the_reading() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    for _ in 0..3 {
+        publish(&mut client, event("a", "k")).await;
+    }
+    let (_, position) = drain(&rig.store, Position::default()).await;
+    client.batch_execute("TRUNCATE relevo.outbox; SELECT setval('relevo.outbox_seq', 1); INSERT INTO relevo.outbox (topic, payload) VALUES ('a', '')").await.unwrap();
+    let request = PageRequest { position, lanes: all_lanes(), max_rows: 10, max_bytes: 1000 };
+    let error = open(&rig.url).read_page(&request).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::SequenceReset);
+}
+
+/// Dumps one database into another with PostgreSQL's own programs.
+fn copy(from: &str, to: &str) -> Option<()> {
+    let dump = require(pg_client("pg_dump"))?;
+    let psql = require(pg_client("psql"))?;
+    let dumped = Command::new(dump).arg(from).output().unwrap();
+    assert!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
+    let mut restore = Command::new(psql)
+        .args(["-q", "-v", "ON_ERROR_STOP=1", to])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    restore.stdin.take().unwrap().write_all(&dumped.stdout).unwrap();
+    assert!(restore.wait().unwrap().success());
+    Some(())
+}
+
+#[tokio::test]
+async fn a_dump_restored_into_another_cluster_with_lower_transaction_ids_loses_nothing() {
+    let (Some(old), Some(new)) = (require(Postgres::start(15)), require(Postgres::start(15)))
+    else {
+        return;
+    };
+    let (old_url, new_url) = (old.create_database().unwrap(), new.create_database().unwrap());
+    let store = open(&old_url);
+    relevo_core::dead_letters::Operate::migrate(&store).await.unwrap();
+    let (mut open_one, mut client) = (connect(&old_url).await, connect(&old_url).await);
+    client
+        .batch_execute(
+            "DO $$ BEGIN FOR n IN 1..3000 LOOP PERFORM txid_current(); COMMIT; END LOOP; END $$",
+        )
+        .await
+        .unwrap();
+    let owner = Owner::of(&store, "s", "me").await;
+    let read = publish(&mut client, event("read", "k")).await;
+    let mut tx = open_one.transaction().await.unwrap();
+    let late = PostgresOutbox::new().publish(&mut tx, event("late", "k")).await.unwrap();
+    let (rows, position) = drain(&store, Position::default()).await;
+    assert_eq!(ids(&rows), [read]);
+    let change = owner.change(&store, "k", position).await;
+    store.record(&[change]).await.unwrap();
+    tx.commit().await.unwrap();
+    let unread = publish(&mut client, event("unread", "k")).await;
+    if copy(&old_url, &new_url).is_none() {
+        return;
+    }
+
+    let moved = open(&new_url);
+    let mut there = connect(&new_url).await;
+    let before = publish(&mut there, event("before.probe", "k")).await;
+    let probe = moved.probe().await.unwrap();
+    assert!(probe.notes.iter().any(|note| note.contains("another cluster")), "{:?}", probe.notes);
+    let after = publish(&mut there, event("after", "k")).await;
+    let owner = Owner::take(&moved, "s", "there").await;
+    let (rows, _) = drain(&moved, owner.lanes[&lane_of("k")].position).await;
+    assert_eq!(ids(&rows), [late, unread, before, after]);
+}
