@@ -1,0 +1,158 @@
+//! A connection that ends when it breaks.
+//!
+//! The client would connect again by itself and then send what waited in it meanwhile: messages would arrive long
+//! after somebody was told that their fate is unknown. So its second connection is always to nowhere, which ends
+//! it, and with it everything that waits; whoever needs a connection makes a new one.
+
+use super::NAME;
+use super::config::{Credentials, NatsConfig};
+use super::tls;
+use async_nats::connection::State;
+use async_nats::{
+    Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ReconnectToServer, ServerAddr,
+    ServerError,
+};
+use relevo_core::error::{Error, Kind, Result};
+use std::error::Error as _;
+use std::future::ready;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// No server can listen here: connecting fails at once and sends nothing.
+const NOWHERE: &str = "nats://127.0.0.1:0";
+
+/// A server that stays silent this long, twice, is gone.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A connection to one of the servers.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) client: Client,
+    complaint: Arc<Mutex<Option<String>>>,
+}
+
+impl Connection {
+    pub(super) fn is_up(&self) -> bool {
+        self.client.connection_state() == State::Connected
+    }
+
+    /// Is it the same connection, not only the same server?
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.complaint, &other.complaint)
+    }
+
+    /// What the server complained about last: it answers a forbidden publish in no other way.
+    pub(super) fn complaint(&self) -> Option<String> {
+        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Connects to the first server that answers. `buffered` is how many messages of a subscription may wait in memory.
+pub(super) async fn connect(config: &NatsConfig, buffered: usize) -> Result<Connection> {
+    let mut failed = Vec::new();
+    for server in &config.servers {
+        match connect_to(server, config, buffered).await {
+            Ok(connection) => return Ok(connection),
+            Err(error) if error.kind() == Kind::DestinationDown => {
+                failed.push(error.message().to_owned());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(error(Kind::DestinationDown, failed.join("; ")))
+}
+
+async fn connect_to(
+    server: &ServerAddr,
+    config: &NatsConfig,
+    buffered: usize,
+) -> Result<Connection> {
+    let complaint = Arc::new(Mutex::new(None));
+    let options = options(server, config, buffered, &complaint).await?;
+    let address = server.as_url_str();
+    let servers = [address, NOWHERE];
+    let limit = config.connect_timeout;
+    match tokio::time::timeout(limit, options.connect(&servers[..])).await {
+        Ok(Ok(client)) => Ok(Connection { client, complaint }),
+        Ok(Err(refused)) => Err(refusal(address, &refused)),
+        Err(_) => {
+            let why = format!("{address}: no connection within {limit:?}");
+            Err(error(Kind::DestinationDown, why))
+        }
+    }
+}
+
+async fn options(
+    server: &ServerAddr,
+    config: &NatsConfig,
+    buffered: usize,
+    complaint: &Arc<Mutex<Option<String>>>,
+) -> Result<ConnectOptions> {
+    let nowhere: ServerAddr = NOWHERE.parse().map_err(|_| {
+        error(Kind::InvalidConfig, "the address that nobody has cannot be parsed".into())
+    })?;
+    let (first, used) = (server.clone(), AtomicBool::new(false));
+    let complaint = complaint.clone();
+    let options = ConnectOptions::new()
+        .name(&config.client_name)
+        .connection_timeout(config.connect_timeout)
+        .request_timeout(Some(config.ack_timeout))
+        .ping_interval(PING_INTERVAL)
+        .subscription_capacity(buffered)
+        .ignore_discovered_servers()
+        .max_reconnects(1)
+        .reconnect_to_server_callback(move |_, _| {
+            let addr = if used.swap(true, Ordering::SeqCst) { &nowhere } else { &first };
+            ready(Some(ReconnectToServer { addr: addr.clone(), delay: Some(Duration::ZERO) }))
+        })
+        .event_callback(move |event| {
+            if let Event::ServerError(ServerError::Other(text)) = event {
+                *complaint.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+            }
+            ready(())
+        });
+    let options = if config.require_tls {
+        options.require_tls(true).tls_client_config(tls::client_config(&config.tls)?)
+    } else {
+        options
+    };
+    authenticated(options, &config.credentials).await
+}
+
+async fn authenticated(
+    options: ConnectOptions,
+    credentials: &Credentials,
+) -> Result<ConnectOptions> {
+    Ok(match credentials.clone() {
+        Credentials::None => options,
+        Credentials::UserPassword { user, password } => options.user_and_password(user, password),
+        Credentials::Token(token) => options.token(token),
+        Credentials::Nkey(seed) => options.nkey(seed),
+        Credentials::File(path) => options.credentials_file(&path).await.map_err(|cause| {
+            let why = format!("the credentials file {} cannot be used", path.display());
+            error(Kind::InvalidConfig, format!("{why}: {cause}"))
+        })?,
+    })
+}
+
+fn refusal(address: &str, refused: &ConnectError) -> Error {
+    let kind = match refused.kind() {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+            Kind::AuthenticationFailed
+        }
+        _ => Kind::DestinationDown,
+    };
+    let mut why = format!("{address}: {refused}");
+    let mut source = refused.source();
+    // The innermost cause says most: "connection refused" rather than "IO error".
+    while let Some(inner) = source {
+        why = format!("{address}: {inner}");
+        source = inner.source();
+    }
+    error(kind, why)
+}
+
+pub(super) fn error(kind: Kind, why: String) -> Error {
+    Error::new(kind, why).from_adapter(NAME)
+}

@@ -1,0 +1,174 @@
+use super::{NatsTopology, differ};
+use crate::nats::connect::{connect, error};
+use crate::nats::subscriber::{NatsConsumer, context};
+use crate::nats::{NAME, NatsConfig};
+use async_nats::jetstream::Context;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::consumer;
+use async_nats::jetstream::context::{ConsumerInfoErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::stream::{Config, Info};
+use async_trait::async_trait;
+use relevo_core::broker::{Act, Plan, Step, Topology};
+use relevo_core::error::{Kind, Result};
+
+/// No messages, no answers: a connection for questions.
+const BUFFERED: usize = 16;
+
+/// Brings an account to what a [`NatsTopology`] wants.
+pub struct NatsAdmin {
+    config: NatsConfig,
+    topology: NatsTopology,
+}
+
+/// One thing that is wanted, and how it gets there.
+enum Work {
+    Stream { config: Box<Config>, anew: bool },
+    Consumer { wanted: Box<NatsConsumer>, anew: bool },
+}
+
+impl NatsAdmin {
+    /// Compares with the account that `config` connects to.
+    pub fn new(config: NatsConfig, topology: NatsTopology) -> Self {
+        Self { config, topology }
+    }
+
+    async fn connect(&self) -> Result<(Context, bool)> {
+        let connection = connect(&self.config, BUFFERED).await?;
+        let clustered = connection.client.server_info().cluster.is_some();
+        Ok((context(&self.config, &connection), clustered))
+    }
+
+    async fn compare(&self, context: &Context, clustered: bool) -> Result<Vec<(Step, Work)>> {
+        let mut steps = Vec::new();
+        for (name, stream) in self.topology.streams() {
+            let found = found_stream(context, &name).await?;
+            let before = found.as_ref().map(|info| info.config.clone()).unwrap_or_default();
+            let wanted = stream.over(before, &name, clustered);
+            let (act, text, anew) = match &found {
+                None => (Act::Create, format!("for {}", wanted.subjects.join(", ")), false),
+                Some(found) => {
+                    let different = differ::stream(found, &wanted);
+                    let (act, text) = different.verdict();
+                    (act, text, different.anew)
+                }
+            };
+            let work = Work::Stream { config: Box::new(wanted), anew };
+            steps.push((Step::new(act, "stream", &name, text), work));
+            for (consumer, spec) in &stream.consumers {
+                let wanted = spec.named(&name, consumer);
+                // A stream that is made anew has no consumers.
+                let there = found.is_some() && !anew;
+                steps.push(compare_consumer(context, wanted, there).await?);
+            }
+        }
+        Ok(steps)
+    }
+}
+
+async fn compare_consumer(
+    context: &Context,
+    wanted: NatsConsumer,
+    there: bool,
+) -> Result<(Step, Work)> {
+    let found = if there { found_consumer(context, &wanted).await? } else { None };
+    let (act, text, anew) = match &found {
+        None => (Act::Create, String::new(), false),
+        Some(found) => {
+            let different = differ::consumer(found, &wanted.wanted());
+            let (act, text) = different.verdict();
+            (act, text, different.anew)
+        }
+    };
+    let name = format!("{}/{}", wanted.stream, wanted.name);
+    Ok((Step::new(act, "consumer", name, text), Work::Consumer { wanted: Box::new(wanted), anew }))
+}
+
+async fn found_stream(context: &Context, name: &str) -> Result<Option<Info>> {
+    match context.get_stream(name).await {
+        Ok(stream) => Ok(Some(stream.cached_info().clone())),
+        Err(cause) => match cause.kind() {
+            GetStreamErrorKind::JetStream(inner)
+                if inner.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+            {
+                Ok(None)
+            }
+            _ => Err(refused(format!("stream {name}: {cause}"))),
+        },
+    }
+}
+
+async fn found_consumer(
+    context: &Context,
+    wanted: &NatsConsumer,
+) -> Result<Option<consumer::Config>> {
+    let failed = |cause: String| refused(format!("consumer {}: {cause}", wanted.name));
+    let stream = context.get_stream_no_info(&wanted.stream).await;
+    let stream = stream.map_err(|cause| failed(cause.to_string()))?;
+    match stream.consumer_info(&wanted.name).await {
+        Ok(info) => Ok(Some(info.config)),
+        Err(cause) if cause.kind() == ConsumerInfoErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(failed(cause.to_string())),
+    }
+}
+
+async fn carry_out(context: &Context, step: &Step, work: Work) -> Result<()> {
+    let failed = |cause: String| refused(format!("{step}: {cause}"));
+    match work {
+        _ if step.act == Act::Ok => Ok(()),
+        Work::Stream { config, anew } => {
+            if anew {
+                let gone = context.delete_stream(&config.name).await;
+                gone.map_err(|cause| failed(cause.to_string()))?;
+            }
+            let made = if anew || step.act == Act::Create {
+                context.create_stream(*config).await.map(drop)
+            } else {
+                context.update_stream(*config).await.map(drop)
+            };
+            made.map_err(|cause| failed(cause.to_string()))
+        }
+        Work::Consumer { wanted, anew } => {
+            let stream = context.get_stream_no_info(&wanted.stream).await;
+            let stream = stream.map_err(|cause| failed(cause.to_string()))?;
+            if anew {
+                let gone = stream.delete_consumer(&wanted.name).await;
+                gone.map_err(|cause| failed(cause.to_string()))?;
+            }
+            if anew || step.act == Act::Create {
+                let made = stream.create_consumer(wanted.wanted()).await;
+                made.map(drop).map_err(|cause| failed(cause.to_string()))
+            } else {
+                let changed = stream.update_consumer(wanted.wanted()).await;
+                changed.map(drop).map_err(|cause| failed(cause.to_string()))
+            }
+        }
+    }
+}
+
+fn refused(why: String) -> relevo_core::Error {
+    error(Kind::DestinationRefused, why)
+}
+
+#[async_trait]
+impl Topology for NatsAdmin {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn plan(&self) -> Result<Plan> {
+        let (context, clustered) = self.connect().await?;
+        let steps = self.compare(&context, clustered).await?;
+        Ok(Plan::new(steps.into_iter().map(|(step, _)| step).collect()))
+    }
+
+    async fn apply(&self, force: bool) -> Result<Plan> {
+        let (context, clustered) = self.connect().await?;
+        let steps = self.compare(&context, clustered).await?;
+        let plan = Plan::new(steps.iter().map(|(step, _)| step.clone()).collect());
+        plan.allow(force)?;
+        for (step, work) in steps {
+            carry_out(&context, &step, work).await?;
+        }
+        Ok(plan)
+    }
+}

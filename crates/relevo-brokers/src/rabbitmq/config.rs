@@ -1,0 +1,215 @@
+use super::failed;
+use lapin::tcp::{OwnedIdentity, OwnedTLSConfig};
+use lapin::uri::{AMQPScheme, AMQPUri};
+use relevo_core::event::TopicFilter;
+use relevo_core::{Error, Kind, Result};
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Where RabbitMQ is, and how events are published to it.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RabbitMqConfig {
+    pub(super) uri: AMQPUri,
+    pub(super) tls: OwnedTLSConfig,
+    /// The exchange that events are published to; the routing key is the topic. Empty is the default exchange,
+    /// where the topic is the name of a queue.
+    pub exchange: String,
+    /// Topics that go to another exchange; the first that matches counts.
+    pub routes: Vec<(TopicFilter, String)>,
+    /// The CloudEvents source of events that name none.
+    pub source: String,
+    /// Most messages that wait for their confirm.
+    pub window: usize,
+    /// Most bytes that wait for their confirm.
+    pub window_bytes: usize,
+    /// Larger payloads are poison. RabbitMQ closes the channel at its `max_message_size` (128 MiB in 3.x, 16 MiB
+    /// in 4.x).
+    pub max_message_bytes: usize,
+    /// A confirm that takes longer is unknown.
+    pub confirm_timeout: Duration,
+    /// How long connecting and logging in may take.
+    pub connect_timeout: Duration,
+    /// A connection that the broker has blocked (memory or disk alarm) for longer is down.
+    pub blocked_limit: Duration,
+}
+
+impl RabbitMqConfig {
+    /// `amqp://user:password@host:port/vhost` or `amqps://...`. Without a virtual host, or with an empty one, it is
+    /// `/`. Parameters of the URL: `heartbeat` (seconds), `auth_mechanism=external`, `channel_max`, `frame_max`.
+    pub fn to(url: &str) -> Result<Self> {
+        // The reason never repeats the URL, which may carry a password.
+        let mut uri: AMQPUri = url.parse().map_err(|why| bad(format!("not an AMQP URL: {why}")))?;
+        if uri.vhost.is_empty() {
+            uri.vhost = "/".into();
+        }
+        // A peer that vanished silently is noticed within twenty seconds.
+        uri.query.heartbeat.get_or_insert(10);
+        Ok(Self {
+            uri,
+            tls: OwnedTLSConfig::default(),
+            exchange: "amq.topic".into(),
+            routes: Vec::new(),
+            source: "relevo".into(),
+            window: 1000,
+            window_bytes: 16 << 20,
+            max_message_bytes: 16 << 20,
+            confirm_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+            blocked_limit: Duration::from_secs(5),
+        })
+    }
+
+    /// Trusts the authorities of this PEM file beside those of the system.
+    pub fn ca_file(mut self, path: impl AsRef<Path>) -> Result<Self> {
+        self.only_with_tls("ca_file")?;
+        let pem = String::from_utf8(read(path.as_ref())?);
+        let pem = pem.map_err(|_| bad(format!("{} is not PEM", path.as_ref().display())))?;
+        self.tls.cert_chain = Some(pem);
+        Ok(self)
+    }
+
+    /// Shows this certificate to the broker; both are PEM files.
+    pub fn client_certificate(
+        mut self,
+        certificate: impl AsRef<Path>,
+        key: impl AsRef<Path>,
+    ) -> Result<Self> {
+        self.only_with_tls("client_cert")?;
+        let (pem, key) = (read(certificate.as_ref())?, read(key.as_ref())?);
+        self.tls.identity = Some(OwnedIdentity::PKCS8 { pem, key });
+        Ok(self)
+    }
+
+    /// Publishes to this exchange.
+    pub fn exchange(mut self, exchange: impl Into<String>) -> Self {
+        self.exchange = exchange.into();
+        self
+    }
+
+    /// Publishes what matches `topics` to another exchange.
+    pub fn route(mut self, topics: TopicFilter, exchange: impl Into<String>) -> Self {
+        self.routes.push((topics, exchange.into()));
+        self
+    }
+
+    /// The CloudEvents source of events that name none.
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = source.into();
+        self
+    }
+
+    /// Most messages, and most bytes, that wait for their confirm.
+    pub fn window(mut self, messages: usize, bytes: usize) -> Self {
+        self.window = messages.clamp(1, 100_000);
+        self.window_bytes = bytes.clamp(1, 1 << 30);
+        self
+    }
+
+    /// Larger payloads are poison.
+    pub fn max_message_bytes(mut self, bytes: usize) -> Self {
+        self.max_message_bytes = bytes;
+        self
+    }
+
+    /// A confirm that takes longer is unknown.
+    pub fn confirm_timeout(mut self, limit: Duration) -> Self {
+        self.confirm_timeout = limit;
+        self
+    }
+
+    /// How long connecting and logging in may take.
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// How long the broker may block the connection before it counts as down.
+    pub fn blocked_limit(mut self, limit: Duration) -> Self {
+        self.blocked_limit = limit;
+        self
+    }
+
+    /// The address without anything secret.
+    pub fn address(&self) -> String {
+        let scheme = match self.uri.scheme {
+            AMQPScheme::AMQP => "amqp",
+            AMQPScheme::AMQPS => "amqps",
+        };
+        let authority = &self.uri.authority;
+        let vhost = self.uri.vhost.replace('/', "%2F");
+        format!("{scheme}://{}:{}/{vhost}", authority.host, authority.port)
+    }
+
+    pub(super) fn exchange_of(&self, topic: &str) -> &str {
+        let route = self.routes.iter().find(|(filter, _)| filter.matches(topic));
+        route.map_or(self.exchange.as_str(), |(_, exchange)| exchange)
+    }
+
+    fn only_with_tls(&self, what: &str) -> Result<()> {
+        match self.uri.scheme {
+            AMQPScheme::AMQPS => Ok(()),
+            AMQPScheme::AMQP => Err(bad(format!("{what} is for amqps:// addresses"))),
+        }
+    }
+}
+
+impl fmt::Debug for RabbitMqConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RabbitMqConfig")
+            .field("address", &self.address())
+            .field("exchange", &self.exchange)
+            .field("client_certificate", &self.tls.identity.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| bad(format!("{} cannot be read: {error}", path.display())))
+}
+
+fn bad(why: String) -> Error {
+    failed(Kind::InvalidConfig, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_never_shown() {
+        let config = RabbitMqConfig::to("amqps://us%40r:s3cret@example.org/sh%2Fop").unwrap();
+        assert_eq!(config.address(), "amqps://example.org:5671/sh%2Fop");
+        assert!(!format!("{config:?}").contains("s3cret"));
+        for url in ["amqp://u:s3cret@", "http://u:s3cret@h", "amqp://u:s3cret@h:99999/", "s3cret"] {
+            let error = RabbitMqConfig::to(url).unwrap_err();
+            assert_eq!(error.kind(), Kind::InvalidConfig, "{url}");
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_virtual_host_is_the_default_one() {
+        for url in ["amqp://h", "amqp://h/", "amqp://h/%2f"] {
+            assert_eq!(RabbitMqConfig::to(url).unwrap().uri.vhost, "/", "{url}");
+        }
+        assert_eq!(RabbitMqConfig::to("amqp://h/shop").unwrap().uri.vhost, "shop");
+    }
+
+    #[test]
+    fn certificates_need_an_encrypted_address() {
+        let refused = RabbitMqConfig::to("amqp://h").unwrap().ca_file("/nowhere").unwrap_err();
+        assert!(refused.to_string().contains("amqps://"), "{refused}");
+        let missing = RabbitMqConfig::to("amqps://h").unwrap().ca_file("/nowhere").unwrap_err();
+        assert!(missing.to_string().contains("/nowhere"), "{missing}");
+    }
+
+    #[test]
+    fn a_topic_has_the_exchange_of_its_first_route() {
+        let config = RabbitMqConfig::to("amqp://h").unwrap().exchange("events");
+        let config = config.route(TopicFilter::parse("invoice.#").unwrap(), "billing");
+        assert_eq!(config.exchange_of("invoice.sent"), "billing");
+        assert_eq!(config.exchange_of("ticket.created"), "events");
+    }
+}

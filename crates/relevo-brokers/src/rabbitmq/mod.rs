@@ -1,0 +1,47 @@
+//! RabbitMQ over AMQP 0-9-1, in both directions.
+//!
+//! - `config`: where to and how
+//! - `connect`: connections with TLS, within a limit
+//! - `headers`: an event as properties and headers, and back
+//! - `publisher`, `window`, `answer`: confirms, how many may be missing, what each means
+//! - `subscriber`, `receiver`: deliveries, settled last
+//! - `topology`: exchanges, queues and bindings as data
+
+mod answer;
+mod config;
+mod connect;
+mod headers;
+mod publisher;
+mod receiver;
+mod subscriber;
+pub mod topology;
+mod window;
+
+pub use config::RabbitMqConfig;
+pub use publisher::RabbitMqPublisher;
+pub use subscriber::{DeadLetterTo, RabbitMqSubscriber, Rung};
+
+use relevo_core::broker::Capabilities;
+use relevo_core::broker::cloudevents::Binding;
+use relevo_core::{Error, Kind};
+
+const NAME: &str = "rabbitmq";
+
+/// How its messages carry CloudEvents attributes.
+pub const BINDING: Binding = Binding::AMQP;
+
+fn capabilities() -> Capabilities {
+    let mut can = Capabilities::default();
+    can.publishes = true;
+    can.consumes = true;
+    can.durable = true;
+    can.refuses_unroutable = true;
+    can.ordered = true;
+    can.exclusive_sources = true;
+    can.refuses_when_full = true;
+    can
+}
+
+fn failed(kind: Kind, why: impl Into<String>) -> Error {
+    Error::new(kind, why).from_adapter(NAME)
+}

@@ -1,0 +1,467 @@
+use super::answer::{self, Blame, refused, too_large};
+use super::config::RabbitMqConfig;
+use super::connect::{confirming, connect, reason};
+use super::window::Window;
+use super::{NAME, capabilities, headers};
+use async_trait::async_trait;
+use futures::stream::{FuturesUnordered, StreamExt};
+use lapin::message::BasicReturnMessage;
+use lapin::options::BasicPublishOptions;
+use lapin::types::ShortString;
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ErrorKind};
+use relevo_core::ErrorClass;
+use relevo_core::broker::{Capabilities, Confirm, Publisher};
+use relevo_core::event::Event;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, interval};
+
+/// So long a close waits for confirms that are still missing.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// So often a waiting batch looks whether the broker has blocked the connection.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Publishes with confirms, `mandatory`, persistent.
+///
+/// Every batch has a channel for itself while it is on its way: what the broker returns, and a channel that it
+/// closes, belong to that batch and to no other.
+pub struct RabbitMqPublisher {
+    config: RabbitMqConfig,
+    window: Window,
+    link: tokio::sync::Mutex<Link>,
+    state: watch::Sender<State>,
+    /// What the broker was found to take, if less than the configuration says.
+    max_bytes: AtomicUsize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum State {
+    Open,
+    /// Nothing new is taken; what is on its way may end.
+    Closing,
+    /// What is still on its way is given up.
+    Closed,
+}
+
+#[derive(Default)]
+struct Link {
+    live: Option<Arc<Live>>,
+    /// Why the last attempt to connect failed; empty after one that worked.
+    last_failure: String,
+}
+
+struct Live {
+    connection: Connection,
+    idle: Mutex<Vec<Channel>>,
+}
+
+impl Live {
+    fn idle(&self) -> MutexGuard<'_, Vec<Channel>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn channel(&self, limit: Duration) -> Result<Channel, String> {
+        let idle = self.idle().pop();
+        match idle.filter(|channel| channel.status().connected()) {
+            Some(channel) => Ok(channel),
+            None => confirming(&self.connection, limit).await,
+        }
+    }
+
+    fn give_back(&self, channel: Channel) {
+        if channel.status().connected() {
+            self.idle().push(channel);
+        }
+    }
+}
+
+/// A message that is ready to go.
+struct Outgoing<'e> {
+    event: &'e Event,
+    exchange: &'e str,
+    properties: BasicProperties,
+}
+
+/// What one round over a channel found out.
+#[derive(Default)]
+struct Round {
+    /// By the message's place in the round.
+    confirmed: HashMap<usize, Answer>,
+    /// Ids of what the broker sent back, with its words.
+    returned: HashMap<String, String>,
+    /// Never left this process.
+    unsent: HashMap<usize, String>,
+    error: Option<lapin::Error>,
+    gave_up: Option<Confirm>,
+}
+
+/// A confirm without the message that came along with it, which may be another's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Ack,
+    Nack,
+}
+
+impl RabbitMqPublisher {
+    /// Publishes as `config` says; connects with the first message.
+    pub fn new(config: RabbitMqConfig) -> Self {
+        Self {
+            window: Window::new(config.window, config.window_bytes),
+            link: tokio::sync::Mutex::default(),
+            state: watch::Sender::new(State::Open),
+            max_bytes: AtomicUsize::new(config.max_message_bytes),
+            config,
+        }
+    }
+
+    /// The address without anything secret.
+    pub fn address(&self) -> String {
+        self.config.address()
+    }
+
+    /// The connection, made anew if it was lost. Who waited while another one tried in vain does not try again.
+    async fn live(&self) -> Result<Arc<Live>, String> {
+        let waited = self.link.try_lock().is_err();
+        let mut link = self.link.lock().await;
+        if let Some(live) = &link.live
+            && live.connection.status().connected()
+        {
+            return Ok(live.clone());
+        }
+        if *self.state.borrow() != State::Open {
+            return Err("the publisher is closed".into());
+        }
+        if waited && !link.last_failure.is_empty() {
+            return Err(link.last_failure.clone());
+        }
+        link.live = None;
+        match connect(&self.config, "publishes").await {
+            Ok(connection) => {
+                let live = Arc::new(Live { connection, idle: Mutex::default() });
+                link.live = Some(live.clone());
+                link.last_failure.clear();
+                Ok(live)
+            }
+            Err(why) => {
+                link.last_failure.clone_from(&why);
+                Err(why)
+            }
+        }
+    }
+
+    /// Ready to go, or refused before it goes.
+    fn prepare<'e>(&'e self, event: &'e Event) -> Result<Outgoing<'e>, Confirm> {
+        let (bytes, limit) = (event.payload.len(), self.max_bytes.load(Ordering::Relaxed));
+        if bytes > limit {
+            return Err(too_large(bytes, limit));
+        }
+        if ShortString::try_new(event.topic.as_str()).is_err() {
+            return Err(refused(ErrorClass::Poison, "a routing key has at most 255 bytes"));
+        }
+        let properties = headers::properties(event, &self.config.source);
+        let properties = properties.map_err(|why| refused(ErrorClass::Poison, why))?;
+        Ok(Outgoing { event, exchange: self.config.exchange_of(&event.topic), properties })
+    }
+
+    /// What fits the window at once; answers in the order of `chunk`.
+    async fn send(&self, chunk: &[&Event]) -> Vec<Confirm> {
+        let mut answers: Vec<Option<Confirm>> = vec![None; chunk.len()];
+        loop {
+            let mut left: Vec<(usize, Outgoing)> = Vec::new();
+            for (at, answer) in answers.iter_mut().enumerate().filter(|(_, a)| a.is_none()) {
+                match self.prepare(chunk[at]) {
+                    Ok(outgoing) => left.push((at, outgoing)),
+                    Err(confirm) => *answer = Some(confirm),
+                }
+            }
+            if left.is_empty() {
+                break;
+            }
+            let (places, outgoing): (Vec<usize>, Vec<Outgoing>) = left.into_iter().unzip();
+            for (at, answer) in places.into_iter().zip(self.attempt(&outgoing).await) {
+                answers[at] = answer;
+            }
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    /// One round over one channel. `None` means: innocent, go again; then at least one other got its answer.
+    async fn attempt(&self, outgoing: &[Outgoing<'_>]) -> Vec<Option<Confirm>> {
+        let down = |error: String| vec![Some(Confirm::Down { error }); outgoing.len()];
+        let live = match self.live().await {
+            Ok(live) => live,
+            Err(error) => return down(error),
+        };
+        if let Err(error) = self.wait_unblocked(&live).await {
+            return down(error);
+        }
+        let channel = match live.channel(self.config.connect_timeout).await {
+            Ok(channel) => channel,
+            Err(error) => return down(format!("{}: {error}", self.address())),
+        };
+        let round = self.round(&live, &channel, outgoing).await;
+        let answers = self.judge(&round, outgoing);
+        if round.is_complete(outgoing.len()) {
+            live.give_back(channel);
+        }
+        answers
+    }
+
+    /// A blocked connection takes nothing; what is put in meanwhile would only pile up.
+    async fn wait_unblocked(&self, live: &Live) -> Result<(), String> {
+        let since = Instant::now();
+        while live.connection.status().blocked() {
+            if since.elapsed() >= self.config.blocked_limit {
+                return Err(self.blocked());
+            }
+            self.still_open()?;
+            tokio::time::sleep(LOOK).await;
+        }
+        self.still_open()
+    }
+
+    fn still_open(&self) -> Result<(), String> {
+        match *self.state.borrow() {
+            State::Open => Ok(()),
+            _ => Err("the publisher is closed".into()),
+        }
+    }
+
+    fn blocked(&self) -> String {
+        format!("{}: the broker has blocked the connection (memory or disk alarm)", self.address())
+    }
+
+    /// Sends all and waits for the answers, until they are there, or the limit is reached, or it is closed.
+    async fn round(&self, live: &Live, channel: &Channel, outgoing: &[Outgoing<'_>]) -> Round {
+        let mut round = Round::default();
+        let sending =
+            outgoing.iter().enumerate().map(async |(at, one)| (at, send_one(channel, one).await));
+        let mut waiting: FuturesUnordered<_> = sending.collect();
+        let deadline = Instant::now() + self.config.confirm_timeout;
+        let mut state = self.state.subscribe();
+        let mut look = interval(LOOK);
+        let mut blocked_since = None;
+        loop {
+            tokio::select! {
+                answer = waiting.next() => match answer {
+                    Some((at, answer)) => round.take(at, answer),
+                    None => return round,
+                },
+                // The sender lives as long as `self`.
+                _ = state.wait_for(|state| *state == State::Closed) => {
+                    let error = "closed before the confirm came".to_owned();
+                    round.gave_up = Some(Confirm::Unknown { error });
+                    return round;
+                }
+                now = look.tick() => {
+                    let is_blocked = live.connection.status().blocked();
+                    let since = *blocked_since.get_or_insert(now);
+                    if !is_blocked {
+                        blocked_since = None;
+                    } else if now - since >= self.config.blocked_limit {
+                        round.gave_up = Some(Confirm::Down { error: self.blocked() });
+                        return round;
+                    }
+                    if now >= deadline {
+                        let error = format!("no confirm within {:?}", self.config.confirm_timeout);
+                        round.gave_up = Some(Confirm::Unknown { error });
+                        return round;
+                    }
+                }
+            }
+        }
+    }
+
+    fn judge(&self, round: &Round, outgoing: &[Outgoing<'_>]) -> Vec<Option<Confirm>> {
+        let blame = round.error.as_ref().map_or(Blame::Nobody, answer::blame);
+        if let Blame::Larger(limit) = blame {
+            self.max_bytes.fetch_min(limit, Ordering::Relaxed);
+        }
+        let complete = round.is_complete(outgoing.len());
+        let judged = |(at, one): (usize, &Outgoing)| {
+            if let Some(why) = round.returned.get(&one.event.id.to_string()) {
+                return Some(refused(ErrorClass::Permanent, why.clone()));
+            }
+            match round.confirmed.get(&at) {
+                Some(Answer::Nack) => {
+                    let why =
+                        "the broker did not take it (a full queue, or one without its leader)";
+                    Some(refused(ErrorClass::Transient, why))
+                }
+                // A returned message comes along with any later confirm: only a complete round, or one where
+                // nothing was returned, tells who was stored.
+                Some(Answer::Ack) if complete || round.returned.is_empty() => Some(Confirm::Stored),
+                Some(Answer::Ack) => Some(unknown("another message of its batch was lost")),
+                None => self.unanswered(round, &blame, at, one),
+            }
+        };
+        let mut answers: Vec<Option<Confirm>> = outgoing.iter().enumerate().map(judged).collect();
+        if answers.iter().all(Option::is_none) {
+            // Nobody is to blame, so going again would end the same way.
+            answers.fill(Some(unknown("the broker closed the channel")));
+        }
+        answers
+    }
+
+    fn unanswered(
+        &self,
+        round: &Round,
+        blame: &Blame,
+        at: usize,
+        one: &Outgoing,
+    ) -> Option<Confirm> {
+        let why = round.error.as_ref().map(reason).unwrap_or_default();
+        let is_guilty = match blame {
+            Blame::Exchange(name) => one.exchange == name,
+            Blame::Larger(limit) => one.event.payload.len() > *limit,
+            Blame::Nobody => false,
+        };
+        match blame {
+            Blame::Larger(limit) if is_guilty => Some(too_large(one.event.payload.len(), *limit)),
+            // Without its main exchange the destination refuses everything: nothing is parked, it waits.
+            Blame::Exchange(name) if is_guilty && *name == self.config.exchange => {
+                Some(Confirm::Down { error: format!("{}: {why}", self.address()) })
+            }
+            Blame::Exchange(_) if is_guilty => Some(refused(ErrorClass::Permanent, why)),
+            Blame::Larger(_) | Blame::Exchange(_) => None,
+            Blame::Nobody => Some(match (round.unsent.get(&at), &round.gave_up) {
+                (Some(why), _) => Confirm::Down { error: format!("{}: {why}", self.address()) },
+                (None, Some(gave_up)) => gave_up.clone(),
+                (None, None) => unknown(&why),
+            }),
+        }
+    }
+}
+
+fn unknown(why: &str) -> Confirm {
+    Confirm::Unknown { error: format!("sent, and no confirm: {why}") }
+}
+
+enum Sent {
+    Confirmed(Answer, Option<Box<BasicReturnMessage>>),
+    /// The channel was not in confirm mode, which it always is.
+    NotConfirmed,
+    /// It never left.
+    Unsent(lapin::Error),
+    Lost(lapin::Error),
+}
+
+async fn send_one(channel: &Channel, one: &Outgoing<'_>) -> Sent {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let sent = channel.basic_publish(
+        one.exchange.into(),
+        one.event.topic.as_str().into(),
+        options,
+        &one.event.payload,
+        one.properties.clone(),
+    );
+    match sent.await {
+        Ok(confirm) => match confirm.await {
+            Ok(Confirmation::Ack(returned)) => Sent::Confirmed(Answer::Ack, returned.map(Box::new)),
+            Ok(Confirmation::Nack(returned)) => {
+                Sent::Confirmed(Answer::Nack, returned.map(Box::new))
+            }
+            Ok(Confirmation::NotRequested) => Sent::NotConfirmed,
+            Err(error) => Sent::Lost(error),
+        },
+        Err(error) => match error.kind() {
+            ErrorKind::InvalidChannelState(..) | ErrorKind::InvalidConnectionState(_) => {
+                Sent::Unsent(error)
+            }
+            _ => Sent::Lost(error),
+        },
+    }
+}
+
+impl Round {
+    fn take(&mut self, at: usize, sent: Sent) {
+        match sent {
+            Sent::Confirmed(answer, returned) => {
+                self.confirmed.insert(at, answer);
+                self.returned(returned);
+            }
+            Sent::NotConfirmed => {}
+            Sent::Unsent(error) => {
+                self.unsent.insert(at, reason(&error));
+                self.error.get_or_insert(error);
+            }
+            Sent::Lost(error) => {
+                // What the broker said last tells more than that the channel is closed.
+                if self.error.as_ref().is_none_or(|known| !known.is_amqp_error()) {
+                    self.error = Some(error);
+                }
+            }
+        }
+    }
+
+    /// The client hands a returned message to whichever confirm comes next, so its id tells whose it is.
+    fn returned(&mut self, message: Option<Box<BasicReturnMessage>>) {
+        let Some(message) = message else { return };
+        let id = message.delivery.properties.message_id().as_ref().map(ToString::to_string);
+        let delivery = &message.delivery;
+        let why = format!(
+            "{} {}: exchange {:?}, routing key {:?}",
+            message.reply_code,
+            message.reply_text,
+            delivery.exchange.as_str(),
+            delivery.routing_key.as_str()
+        );
+        self.returned.insert(id.unwrap_or_default(), why);
+    }
+
+    fn is_complete(&self, count: usize) -> bool {
+        self.confirmed.len() == count
+    }
+}
+
+#[async_trait]
+impl Publisher for RabbitMqPublisher {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+
+    async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
+        let mut answers = Vec::with_capacity(events.len());
+        let mut rest = events;
+        while !rest.is_empty() {
+            let (chunk, after) =
+                rest.split_at(self.window.fit(rest.iter().map(|event| event.payload.len())));
+            rest = after;
+            if let Err(error) = self.still_open() {
+                answers.extend(chunk.iter().map(|_| Confirm::Down { error: error.clone() }));
+                continue;
+            }
+            let bytes = chunk.iter().map(|event| event.payload.len()).sum();
+            let _room = self.window.room(chunk.len(), bytes).await;
+            answers.extend(self.send(chunk).await);
+        }
+        answers
+    }
+
+    async fn close(&self) {
+        self.state.send_if_modified(|state| {
+            let opened = *state == State::Open;
+            if opened {
+                *state = State::Closing;
+            }
+            opened
+        });
+        if tokio::time::timeout(CLOSE_PATIENCE, self.window.empty()).await.is_err() {
+            tracing::warn!(adapter = NAME, "closed before every confirm came");
+        }
+        self.state.send_replace(State::Closed);
+        let live = tokio::time::timeout(CLOSE_PATIENCE, self.link.lock()).await;
+        let Some(live) = live.ok().and_then(|mut link| link.live.take()) else { return };
+        let closing = live.connection.close(200, "relevo stops".into());
+        if let Err(why) = super::connect::within(CLOSE_PATIENCE, "closing", closing).await {
+            tracing::debug!(adapter = NAME, why, "the connection did not end in good order");
+        }
+    }
+}

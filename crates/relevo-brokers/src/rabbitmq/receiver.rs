@@ -1,0 +1,333 @@
+use super::connect::{confirming, reason, within};
+use super::subscriber::{DeadLetterTo, Rung};
+use super::{failed, headers};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::Stream;
+use futures::future::join_all;
+use lapin::message::Delivery;
+use lapin::options::{BasicAckOptions, BasicNackOptions, BasicPublishOptions};
+use lapin::types::ShortString;
+use lapin::{Acker, BasicProperties, Channel, Confirmation, Connection, Consumer};
+use relevo_core::broker::{Incoming, Received, Receiver, Settle, Source, Tag, dead_header};
+use relevo_core::{Error, Kind, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// A header frame has room for so much of a reason beside a message's own headers.
+const REASON_BYTES: usize = 4096;
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// A queue that is consumed.
+pub(super) struct Queue {
+    source: Source,
+    consumer: Option<Consumer>,
+    paused: bool,
+}
+
+impl Queue {
+    pub(super) fn new(source: Source, consumer: Consumer) -> Self {
+        Self { source, consumer: Some(consumer), paused: false }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<lapin::Result<Delivery>>> {
+        match self.consumer.as_mut().filter(|_| !self.paused) {
+            Some(consumer) => Pin::new(consumer).poll_next(context),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// A message that the broker waits to hear of.
+struct Held {
+    acker: Acker,
+    properties: BasicProperties,
+    payload: Bytes,
+    topic: String,
+    source: Source,
+}
+
+/// Deliveries of one connection. A paused queue is not read: what the broker has sent ahead, at most the prefetch,
+/// waits here, and the rest there; so a pause neither reorders nor hands the queue to another consumer.
+pub(super) struct RabbitMqReceiver {
+    connection: Connection,
+    queues: Vec<Queue>,
+    ladder: Vec<Rung>,
+    dead_letters: Option<DeadLetterTo>,
+    limit: Duration,
+    held: HashMap<Tag, Held>,
+    /// What goes back to its queue when it is due.
+    later: BTreeMap<(Instant, Tag), Held>,
+    last_tag: u64,
+    next_queue: usize,
+    forwarding: Option<Channel>,
+}
+
+/// What polling the queues found.
+enum Found {
+    Delivery(usize, Box<Delivery>),
+    Gone(usize),
+    Failed(lapin::Error),
+}
+
+impl RabbitMqReceiver {
+    pub(super) fn new(
+        connection: Connection,
+        queues: Vec<Queue>,
+        ladder: Vec<Rung>,
+        dead_letters: Option<DeadLetterTo>,
+        limit: Duration,
+    ) -> Self {
+        Self {
+            connection,
+            queues,
+            ladder,
+            dead_letters,
+            limit,
+            held: HashMap::new(),
+            later: BTreeMap::new(),
+            last_tag: 0,
+            next_queue: 0,
+            forwarding: None,
+        }
+    }
+
+    /// The queues in turn, so that a busy one does not hide the others.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Found> {
+        for step in 0..self.queues.len() {
+            let at = (self.next_queue + step) % self.queues.len();
+            match self.queues[at].poll(context) {
+                Poll::Pending => {}
+                Poll::Ready(Some(Ok(delivery))) => {
+                    self.next_queue = at + 1;
+                    return Poll::Ready(Found::Delivery(at, Box::new(delivery)));
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Found::Failed(error)),
+                Poll::Ready(None) => return Poll::Ready(Found::Gone(at)),
+            }
+        }
+        Poll::Pending
+    }
+
+    fn hold(&mut self, at: usize, delivery: Delivery) -> Incoming {
+        self.last_tag += 1;
+        let tag = Tag(self.last_tag);
+        let mut delivery = delivery;
+        let payload = Bytes::from(std::mem::take(&mut delivery.data));
+        let incoming = headers::incoming(tag, &delivery, payload.clone());
+        let held = Held {
+            acker: delivery.acker,
+            properties: delivery.properties,
+            payload,
+            topic: incoming.topic.clone(),
+            source: self.queues[at].source.clone(),
+        };
+        self.held.insert(tag, held);
+        incoming
+    }
+
+    /// The first delivery and whatever else of its queue is here already. Nothing is awaited in between, so nothing
+    /// gets lost with a dropped future.
+    fn page(&mut self, at: usize, first: Delivery, max: usize) -> Received {
+        let mut messages = vec![self.hold(at, first)];
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        while messages.len() < max {
+            // An end or an error shows itself again on the next call.
+            let Poll::Ready(Some(Ok(delivery))) = self.queues[at].poll(&mut context) else { break };
+            messages.push(self.hold(at, delivery));
+        }
+        Received::Messages { source: self.queues[at].source.clone(), messages }
+    }
+
+    /// The broker took the queue away: what it had sent comes again, wherever the queue is then.
+    fn revoke(&mut self, at: usize) -> Received {
+        self.queues[at].consumer = None;
+        let source = self.queues[at].source.clone();
+        self.held.retain(|_, held| held.source != source);
+        self.later.retain(|_, held| held.source != source);
+        Received::Revoked(source)
+    }
+
+    fn usable(&self) -> Result<()> {
+        if !self.connection.status().connected() {
+            return Err(failed(Kind::DestinationDown, "the connection was lost"));
+        }
+        match self.queues.iter().any(|queue| queue.consumer.is_some()) {
+            true => Ok(()),
+            false => Err(failed(Kind::DestinationRefused, "every consumed queue was deleted")),
+        }
+    }
+
+    /// Gives back what has waited long enough.
+    async fn give_back_due(&mut self) -> Result<()> {
+        let now = Instant::now();
+        while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now) {
+            let options = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
+            told(entry.remove().acker.nack(options).await)?;
+        }
+        Ok(())
+    }
+
+    fn rung(&self, after: Duration) -> Option<String> {
+        self.ladder.iter().find(|rung| rung.delay >= after).map(|rung| rung.queue.clone())
+    }
+
+    async fn retry(&mut self, tag: Tag, held: Held, after: Duration) -> Result<()> {
+        let Some(queue) = self.rung(after) else {
+            self.later.insert((Instant::now() + after, tag), held);
+            return Ok(());
+        };
+        // It comes back by the queue's name; its topic travels along.
+        let more = [(dead_header::TOPIC, held.topic.as_str())];
+        let properties = headers::with_headers(&held.properties, &more);
+        self.forward("", &queue, &held.payload, properties).await?;
+        told(held.acker.ack(BasicAckOptions::default()).await)
+    }
+
+    async fn put_away(&mut self, held: Held, reason: &str) -> Result<()> {
+        let Some(to) = self.dead_letters.clone() else {
+            let why = "no dead-letter exchange is configured: the message stays in its queue";
+            return Err(failed(Kind::InvalidConfig, why));
+        };
+        let more = [
+            (dead_header::REASON, shortened(reason)),
+            (dead_header::FROM, held.source.0.as_ref()),
+            (dead_header::TOPIC, held.topic.as_str()),
+        ];
+        let properties = headers::with_headers(&held.properties, &more);
+        let key = to.routing_key.as_deref().unwrap_or(&held.topic);
+        self.forward(&to.exchange, key, &held.payload, properties).await?;
+        told(held.acker.ack(BasicAckOptions::default()).await)
+    }
+
+    /// Stores a message elsewhere, confirmed and routed, before it is acknowledged here.
+    async fn forward(
+        &mut self,
+        exchange: &str,
+        key: &str,
+        payload: &[u8],
+        properties: BasicProperties,
+    ) -> Result<()> {
+        let refused = |why: String| {
+            failed(
+                Kind::DestinationRefused,
+                format!("exchange {exchange:?}, routing key {key:?}: {why}"),
+            )
+        };
+        let usable = self.forwarding.take().filter(|channel| channel.status().connected());
+        let channel = match usable {
+            Some(channel) => channel,
+            None => confirming(&self.connection, self.limit).await.map_err(refused)?,
+        };
+        let name =
+            |text: &str| ShortString::try_new(text).map_err(|error| refused(error.to_string()));
+        let (to, by) = (name(exchange)?, name(key)?);
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let confirmed = within(self.limit, "a confirm", async {
+            channel.basic_publish(to, by, options, payload, properties).await?.await
+        });
+        match confirmed.await.map_err(refused)? {
+            Confirmation::Ack(None) => {
+                self.forwarding = Some(channel);
+                Ok(())
+            }
+            Confirmation::Ack(Some(returned)) => Err(refused(returned.reply_text.to_string())),
+            _ => Err(refused("the broker did not take it".into())),
+        }
+    }
+}
+
+/// Whether the broker was told: a channel that is gone has told nobody.
+fn told(told: lapin::Result<bool>) -> Result<()> {
+    match told {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(failed(Kind::DestinationDown, "the channel was closed")),
+        Err(error) => Err(failed(Kind::DestinationDown, reason(&error))),
+    }
+}
+
+fn shortened(reason: &str) -> &str {
+    let end = (0..=REASON_BYTES.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
+    &reason[..end.unwrap_or_default()]
+}
+
+#[async_trait]
+impl Receiver for RabbitMqReceiver {
+    async fn next(&mut self, max: usize) -> Result<Received> {
+        loop {
+            self.usable()?;
+            self.give_back_due().await?;
+            let due = self.later.keys().next().map(|(due, _)| *due);
+            let wake = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let found = tokio::select! {
+                found = poll_fn(|context| self.poll(context)) => found,
+                () = sleep_until(wake) => continue,
+            };
+            match found {
+                Found::Delivery(at, first) => return Ok(self.page(at, *first, max)),
+                Found::Gone(at) => return Ok(self.revoke(at)),
+                Found::Failed(error) => return Err(failed(Kind::DestinationDown, reason(&error))),
+            }
+        }
+    }
+
+    async fn settle(&mut self, settled: &[(Tag, Settle)]) -> Result<()> {
+        let mut done = Vec::new();
+        for (tag, settle) in settled {
+            let Some(held) = self.held.remove(tag) else { continue };
+            match settle {
+                Settle::RetryAfter(after) => self.retry(*tag, held, *after).await?,
+                Settle::Dead { reason } => self.put_away(held, reason).await?,
+                _ => done.push(held),
+            }
+        }
+        let acknowledging = done.iter().map(|held| held.acker.ack(BasicAckOptions::default()));
+        for answer in join_all(acknowledging).await {
+            told(answer)?;
+        }
+        Ok(())
+    }
+
+    async fn pause(&mut self, source: &Source) -> Result<()> {
+        self.set_paused(source, true);
+        Ok(())
+    }
+
+    async fn resume(&mut self, source: &Source) -> Result<()> {
+        self.set_paused(source, false);
+        Ok(())
+    }
+
+    async fn close(self: Box<Self>) -> Result<()> {
+        let closing = self.connection.close(200, "relevo stops".into());
+        within(CLOSE_LIMIT, "closing", closing)
+            .await
+            .map_err(|why| -> Error { failed(Kind::DestinationDown, why) })
+    }
+}
+
+impl RabbitMqReceiver {
+    fn set_paused(&mut self, source: &Source, paused: bool) {
+        for queue in self.queues.iter_mut().filter(|queue| queue.source == *source) {
+            queue.paused = paused;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        let long = "é".repeat(REASON_BYTES);
+        assert_eq!(shortened(&long).len(), REASON_BYTES);
+        let odd = format!("x{long}");
+        assert_eq!(shortened(&odd).len(), REASON_BYTES - 1);
+    }
+}

@@ -1,0 +1,137 @@
+use super::config::RabbitMqConfig;
+use super::connect::{connect, within};
+use super::receiver::{Queue, RabbitMqReceiver};
+use super::{BINDING, NAME, capabilities, failed};
+use async_trait::async_trait;
+use lapin::options::{BasicConsumeOptions, BasicQosOptions};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{Channel, Consumer};
+use relevo_core::broker::cloudevents::Binding;
+use relevo_core::broker::{Capabilities, Receiver, Source, Subscriber};
+use relevo_core::{Error, Kind, Result};
+use std::time::Duration;
+
+/// A queue whose messages wait for this long and then go back to where they came from: one step of a retry ladder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rung {
+    /// The queue's message TTL.
+    pub delay: Duration,
+    /// The queue. Its dead-letter exchange is the default one, its dead-letter routing key the consumed queue.
+    pub queue: String,
+}
+
+/// Where a message goes that is given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterTo {
+    /// The exchange; empty is the default one.
+    pub exchange: String,
+    /// The routing key; the message's own topic if there is none.
+    pub routing_key: Option<String>,
+}
+
+/// Consumes queues: prefetch, acknowledgement last.
+///
+/// With several consumers of a queue, order is kept only if the queue has `x-single-active-consumer`.
+pub struct RabbitMqSubscriber {
+    config: RabbitMqConfig,
+    queues: Vec<String>,
+    prefetch: u16,
+    ladder: Vec<Rung>,
+    dead_letters: Option<DeadLetterTo>,
+}
+
+impl RabbitMqSubscriber {
+    /// Consumes `queue`.
+    pub fn new(config: RabbitMqConfig, queue: impl Into<String>) -> Self {
+        Self {
+            config,
+            queues: vec![queue.into()],
+            prefetch: 100,
+            ladder: Vec::new(),
+            dead_letters: None,
+        }
+    }
+
+    /// Consumes this queue too; each queue is a source of its own.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queues.push(queue.into());
+        self
+    }
+
+    /// Most unsettled messages of a queue.
+    pub fn prefetch(mut self, messages: u16) -> Self {
+        self.prefetch = messages.max(1);
+        self
+    }
+
+    /// What is to be delivered again later waits in these queues: in the one with the shortest delay that is long
+    /// enough. Without any, or when none is long enough, it waits here, unacknowledged, and then goes back to its
+    /// queue.
+    pub fn retry_ladder(mut self, mut rungs: Vec<Rung>) -> Self {
+        rungs.sort_by_key(|rung| rung.delay);
+        self.ladder = rungs;
+        self
+    }
+
+    /// What is given up goes here. Without it, giving up is an error and the message stays.
+    pub fn dead_letters(mut self, to: DeadLetterTo) -> Self {
+        self.dead_letters = Some(to);
+        self
+    }
+
+    fn refused(&self, why: String) -> Error {
+        failed(Kind::DestinationRefused, format!("{}: {why}", self.config.address()))
+    }
+
+    async fn consume(&self, channel: &Channel, queue: &str) -> Result<Consumer> {
+        let limit = self.config.connect_timeout;
+        let name = ShortString::try_new(queue).map_err(|error| self.refused(error.to_string()))?;
+        let consuming = channel.basic_consume(
+            name,
+            ShortString::from(""),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        );
+        within(limit, "consuming", consuming).await.map_err(|why| self.refused(why))
+    }
+}
+
+#[async_trait]
+impl Subscriber for RabbitMqSubscriber {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+
+    fn binding(&self) -> Binding {
+        BINDING
+    }
+
+    async fn open(&self) -> Result<Box<dyn Receiver>> {
+        let limit = self.config.connect_timeout;
+        let connection = connect(&self.config, "consumes").await;
+        let connection = connection.map_err(|why| failed(Kind::DestinationDown, why))?;
+        let opening = async {
+            let channel = connection.create_channel().await?;
+            channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
+            Ok(channel)
+        };
+        let channel = within(limit, "opening a channel", opening).await;
+        let channel = channel.map_err(|why| failed(Kind::DestinationDown, why))?;
+        let mut queues = Vec::new();
+        for name in &self.queues {
+            let consumer = self.consume(&channel, name).await?;
+            queues.push(Queue::new(Source::named(name.as_str()), consumer));
+        }
+        Ok(Box::new(RabbitMqReceiver::new(
+            connection,
+            queues,
+            self.ladder.clone(),
+            self.dead_letters.clone(),
+            self.config.confirm_timeout,
+        )))
+    }
+}

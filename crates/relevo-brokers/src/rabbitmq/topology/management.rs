@@ -1,0 +1,83 @@
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Request;
+use hyper::header::{AUTHORIZATION, HOST};
+use hyper_util::rt::TokioIo;
+use std::fmt::Write;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+const LIMIT: Duration = Duration::from_secs(10);
+/// A virtual host with more bindings than fit in here is not looked at.
+const ANSWER_BYTES: usize = 64 << 20;
+
+/// The broker's management API, which lists what AMQP cannot.
+#[derive(Clone)]
+pub(super) struct Management {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) user: String,
+    pub(super) password: String,
+    pub(super) vhost: String,
+}
+
+/// A binding as the broker has it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+pub(super) struct Bound {
+    pub(super) source: String,
+    pub(super) destination: String,
+    pub(super) destination_type: String,
+    pub(super) routing_key: String,
+}
+
+impl Management {
+    /// Every binding of the virtual host; `Err` says why it cannot be told.
+    pub(super) async fn bindings(&self) -> Result<Vec<Bound>, String> {
+        let path = format!("/api/bindings/{}", encoded(&self.vhost));
+        let late = |_| format!("no answer within {LIMIT:?}");
+        let answer = tokio::time::timeout(LIMIT, self.get(&path)).await.map_err(late)??;
+        serde_json::from_slice(&answer).map_err(|error| format!("not understood: {error}"))
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes, String> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
+        let stream = stream.map_err(|error| error.to_string())?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
+        // It ends with `sender`.
+        let driving = tokio::spawn(connection);
+        let login = STANDARD.encode(format!("{}:{}", self.user, self.password));
+        let request = Request::get(path)
+            .header(HOST, format!("{}:{}", self.host, self.port))
+            .header(AUTHORIZATION, format!("Basic {login}"))
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| error.to_string())?;
+        let response = sender.send_request(request).await.map_err(text)?;
+        if !response.status().is_success() {
+            return Err(response.status().to_string());
+        }
+        let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
+        driving.abort();
+        body.map(|body| body.to_bytes()).map_err(|error| error.to_string())
+    }
+}
+
+fn text(error: hyper::Error) -> String {
+    error.to_string()
+}
+
+fn encoded(name: &str) -> String {
+    let mut encoded = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                encoded.push(byte.into())
+            }
+            // Writing to a String cannot fail.
+            _ => drop(write!(encoded, "%{byte:02X}")),
+        }
+    }
+    encoded
+}

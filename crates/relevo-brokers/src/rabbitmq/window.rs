@@ -1,0 +1,73 @@
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Bounds what waits for its confirm, in messages and in bytes.
+pub(super) struct Window {
+    messages: Semaphore,
+    bytes: Semaphore,
+    max_messages: usize,
+    max_bytes: usize,
+}
+
+impl Window {
+    pub(super) fn new(max_messages: usize, max_bytes: usize) -> Self {
+        Self {
+            messages: Semaphore::new(max_messages),
+            bytes: Semaphore::new(max_bytes),
+            max_messages,
+            max_bytes,
+        }
+    }
+
+    /// How many of these sizes fit into the whole window; at least one, which then has it for itself.
+    pub(super) fn fit(&self, sizes: impl Iterator<Item = usize>) -> usize {
+        let mut total = 0_usize;
+        let fitting = sizes.take(self.max_messages).take_while(|size| {
+            total = total.saturating_add(*size);
+            total <= self.max_bytes
+        });
+        fitting.count().max(1)
+    }
+
+    /// Waits until there is room. The order of the two is always the same, so nobody waits in a circle.
+    pub(super) async fn room(
+        &self,
+        messages: usize,
+        bytes: usize,
+    ) -> (Option<SemaphorePermit<'_>>, Option<SemaphorePermit<'_>>) {
+        // The semaphores are never closed.
+        let messages = self.messages.acquire_many(permits(messages, self.max_messages)).await.ok();
+        let bytes = self.bytes.acquire_many(permits(bytes, self.max_bytes)).await.ok();
+        (messages, bytes)
+    }
+
+    /// Waits until nothing is on its way.
+    pub(super) async fn empty(&self) {
+        drop(self.room(self.max_messages, 0).await);
+    }
+}
+
+fn permits(wanted: usize, there: usize) -> u32 {
+    u32::try_from(wanted.min(there)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_bounded_by_messages_and_by_bytes_and_never_empty() {
+        let window = Window::new(3, 100);
+        assert_eq!(window.fit([10; 5].into_iter()), 3);
+        assert_eq!(window.fit([60, 60].into_iter()), 1);
+        assert_eq!(window.fit([500, 1].into_iter()), 1);
+    }
+
+    #[tokio::test]
+    async fn an_oversize_message_gets_the_whole_window() {
+        let window = Window::new(3, 100);
+        let held = window.room(1, 500).await;
+        assert!(window.bytes.try_acquire().is_err());
+        drop(held);
+        window.empty().await;
+    }
+}
