@@ -1,0 +1,194 @@
+//! What a confirm means, and what is refused.
+
+use super::Rig;
+use super::rig::{drain, ids, publish, settle_all, take};
+use crate::eventually;
+use relevo_core::broker::Confirm;
+use relevo_core::event::{Event, NewEvent};
+use relevo_core::{ErrorClass, Result};
+use std::collections::BTreeSet;
+
+fn class_of(confirm: &Confirm) -> Option<ErrorClass> {
+    match confirm {
+        Confirm::Refused { class, .. } => Some(*class),
+        _ => None,
+    }
+}
+
+/// As many as were confirmed are there.
+pub async fn what_is_confirmed_is_stored(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    for round in 0..4 {
+        rig.store(&publisher, &rig.events(round * 25..round * 25 + 25)).await;
+        assert_eq!(rig.world.stored().await?, (round + 1) * 25);
+    }
+    Ok(())
+}
+
+/// Nothing in, nothing out.
+pub async fn an_empty_batch_has_no_answers(rig: &Rig) -> Result<()> {
+    assert_eq!(publish(&rig.world.publisher()?, &[]).await, []);
+    Ok(())
+}
+
+/// Several lanes publish by one publisher at once.
+pub async fn batches_at_once_are_all_stored(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    let mut tasks = Vec::new();
+    for batch in 0..20 {
+        let (publisher, events) = (publisher.clone(), rig.events(batch * 50..batch * 50 + 50));
+        tasks.push(tokio::spawn(async move { publish(&publisher, &events).await }));
+    }
+    for task in tasks {
+        let confirms = task.await.unwrap_or_default();
+        assert_eq!(confirms, vec![Confirm::Stored; 50]);
+    }
+    assert_eq!(rig.world.stored().await?, 1000);
+    Ok(())
+}
+
+/// Refused, so that it becomes a dead letter instead of nothing.
+pub async fn a_message_that_leads_nowhere_is_refused_for_good(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    let confirms = publish(&publisher, &[rig.astray(1)]).await;
+    assert_eq!(class_of(&confirms[0]), Some(ErrorClass::Permanent), "{confirms:?}");
+    rig.store(&publisher, &rig.events(0..1)).await;
+    Ok(())
+}
+
+/// Stored and refused ones in one batch, and in batches at once: nobody gets another's answer.
+pub async fn each_message_gets_its_own_answer(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    let leads_nowhere = |n: usize| n % 7 == 3 || (20..25).contains(&(n % 40));
+    let mut tasks = Vec::new();
+    let mut stored = Vec::new();
+    for batch in 0..8 {
+        let numbers = batch * 100..batch * 100 + 100;
+        let events: Vec<Event> = numbers
+            .clone()
+            .map(|n| if leads_nowhere(n) { rig.astray(n) } else { rig.event(n) })
+            .collect();
+        stored.extend(
+            numbers.zip(ids(&events)).filter(|(n, _)| !leads_nowhere(*n)).map(|(_, id)| id),
+        );
+        let publisher = publisher.clone();
+        tasks.push(tokio::spawn(async move { publish(&publisher, &events).await }));
+    }
+    for (batch, task) in tasks.into_iter().enumerate() {
+        for (at, confirm) in task.await.unwrap_or_default().iter().enumerate() {
+            let expected = leads_nowhere(batch * 100 + at).then_some(ErrorClass::Permanent);
+            assert_eq!(class_of(confirm), expected, "message {at} of batch {batch}: {confirm:?}");
+            assert!(expected.is_some() || *confirm == Confirm::Stored, "{confirm:?}");
+        }
+    }
+    assert_eq!(rig.world.stored().await?, stored.len());
+    Ok(())
+}
+
+/// Nothing is confirmed that nobody stores; the same publisher goes on when the destination is back.
+pub async fn a_deleted_destination_confirms_nothing_until_it_is_back(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    rig.store(&publisher, &rig.events(0..3)).await;
+    rig.world.delete().await?;
+    let confirms = publish(&publisher, &rig.events(3..6)).await;
+    assert!(confirms.iter().all(|confirm| *confirm != Confirm::Stored), "{confirms:?}");
+    rig.world.recreate().await?;
+    let again = rig.events(6..9);
+    rig.store_in_the_end(&publisher, &again).await;
+    assert!(rig.world.stored().await? >= again.len());
+    Ok(())
+}
+
+/// Trying again later makes sense.
+pub async fn a_full_destination_refuses_until_there_is_room(rig: &Rig) -> Result<()> {
+    rig.world.bound(5).await?;
+    let publisher = rig.world.publisher()?;
+    // Some brokers let a few more in before they notice.
+    let mut stored = BTreeSet::new();
+    let mut refused = None;
+    for n in 0..50 {
+        let event = rig.event(n);
+        match &publish(&publisher, std::slice::from_ref(&event)).await[0] {
+            Confirm::Stored => drop(stored.insert(event.id)),
+            confirm => {
+                refused = Some((event, confirm.clone()));
+                break;
+            }
+        }
+    }
+    let Some((event, confirm)) = refused else { panic!("50 messages in a place for 5") };
+    assert_eq!(class_of(&confirm), Some(ErrorClass::Transient), "{confirm:?}");
+    let mut receiver = rig.receiver(10).await?;
+    let messages = take(&mut receiver, stored.len().min(10)).await?;
+    settle_all(&mut receiver, &messages).await?;
+    rig.store_in_the_end(&publisher, &[event]).await;
+    Ok(())
+}
+
+/// Poison, and its neighbours are stored.
+pub async fn an_oversize_payload_is_poison_without_harm_to_its_neighbours(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    let huge = NewEvent::bytes(rig.world.topic(), vec![b'x'; rig.world.oversize()]).key("huge");
+    let mut events = rig.events(0..9);
+    events.insert(4, Event::stored(huge, chrono::Utc::now()));
+    let confirms = publish(&publisher, &events).await;
+    assert_eq!(class_of(&confirms[4]), Some(ErrorClass::Poison), "{confirms:?}");
+    let others: Vec<&Confirm> = confirms.iter().filter(|c| class_of(c).is_none()).collect();
+    assert_eq!(others, vec![&Confirm::Stored; 9]);
+    assert_eq!(rig.world.stored().await?, 9);
+    Ok(())
+}
+
+/// As after a crash: both copies are confirmed, whatever the broker makes of the second.
+pub async fn the_same_id_may_be_published_twice(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    let event = rig.event(1);
+    for _ in 0..2 {
+        rig.store(&publisher, std::slice::from_ref(&event)).await;
+    }
+    let copies = rig.world.stored().await?;
+    let expected = if rig.world.capabilities().drops_duplicates { 1 } else { 2 };
+    assert_eq!(copies, expected);
+    Ok(())
+}
+
+/// Ten copies, one message.
+pub async fn a_second_copy_of_an_id_is_dropped(rig: &Rig) -> Result<()> {
+    let events = rig.events(0..20);
+    for _ in 0..10 {
+        // Another process, as after a crash.
+        rig.store(&rig.world.publisher()?, &events).await;
+    }
+    assert_eq!(rig.world.stored().await?, 20);
+    Ok(())
+}
+
+/// Down, at once.
+pub async fn publishing_after_the_close_is_down(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    let before = rig.events(0..3);
+    rig.store(&publisher, &before).await;
+    publisher.close().await;
+    let confirms = publish(&publisher, &rig.events(3..5)).await;
+    assert!(confirms.iter().all(|c| matches!(c, Confirm::Down { .. })), "{confirms:?}");
+    assert_eq!(rig.world.stored().await?, before.len());
+    if rig.world.capabilities().consumes {
+        let mut receiver = rig.receiver(10).await?;
+        drain(rig, &mut receiver, &ids(&before)).await?;
+    }
+    Ok(())
+}
+
+/// Also by several at once.
+pub async fn closing_twice_is_closing_once(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    rig.store(&publisher, &rig.events(0..1)).await;
+    tokio::join!(publisher.close(), publisher.close());
+    publisher.close().await;
+    eventually("another publisher works", async || {
+        let other = rig.world.publisher().ok()?;
+        (publish(&other, &rig.events(1..2)).await[0] == Confirm::Stored).then_some(())
+    })
+    .await;
+    Ok(())
+}

@@ -1,0 +1,137 @@
+use async_trait::async_trait;
+use relevo_core::Result;
+use relevo_core::broker::cloudevents::Binding;
+use relevo_core::broker::{Capabilities, Publisher, Subscriber};
+use std::sync::Arc;
+
+/// Makes worlds for the suite.
+#[async_trait]
+pub trait BrokerHarness: Send + Sync + 'static {
+    /// A fresh destination (a queue, a stream, a topic) that nobody else uses. With `alone` its broker is nobody
+    /// else's either: it will be restarted. `None` if the server is missing and may be: the harness has said so aloud.
+    async fn fresh(&self, alone: bool) -> Option<Box<dyn BrokerWorld>>;
+}
+
+/// One fresh destination at a broker.
+#[async_trait]
+pub trait BrokerWorld: Send + Sync {
+    /// The adapter's name.
+    fn name(&self) -> &'static str;
+
+    /// What the adapter can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// How the adapter writes CloudEvents attributes.
+    fn binding(&self) -> Binding;
+
+    /// A topic that leads to the destination.
+    fn topic(&self) -> String;
+
+    /// A topic that leads nowhere, where the adapter declares `refuses_unroutable`.
+    fn unroutable(&self) -> String;
+
+    /// A payload of so many bytes is over the limit.
+    fn oversize(&self) -> usize;
+
+    /// A publisher with a connection of its own.
+    fn publisher(&self) -> Result<Arc<dyn Publisher>>;
+
+    /// A subscriber to the destination, where the adapter declares `consumes`.
+    fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>>;
+
+    /// How many messages the destination stores, asked of the broker itself. Nobody consumes meanwhile.
+    async fn stored(&self) -> Result<usize>;
+
+    /// Stores a message as a program without Relevo would.
+    async fn put(&self, raw: Raw) -> Result<()>;
+
+    /// Everything that was put away as dead so far.
+    async fn dead(&self) -> Result<Vec<Raw>>;
+
+    /// Makes the destination so small that it holds no more than `messages`, where the adapter declares
+    /// `refuses_when_full`.
+    async fn bound(&self, messages: usize) -> Result<()>;
+
+    /// Deletes the destination with what it stores.
+    async fn delete(&self) -> Result<()>;
+
+    /// Makes it anew.
+    async fn recreate(&self) -> Result<()>;
+
+    /// From now on the way between the adapter and the broker is like this. [`Fault::None`] heals it; connections
+    /// that suffered may have to be made anew.
+    async fn fault(&self, fault: Fault) -> Result<()>;
+
+    /// Restarts the broker; when it returns, it answers again. Called only on a broker that is nobody else's.
+    async fn restart(&self) -> Result<()>;
+}
+
+/// How a case consumes.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Consuming {
+    /// Most unsettled messages.
+    pub max_unsettled: usize,
+    /// One consumer at a time for each source, where the adapter declares `exclusive_sources`.
+    pub exclusive: bool,
+}
+
+impl Consuming {
+    /// At most so many unsettled messages; consumers share the destination.
+    pub fn at_most(max_unsettled: usize) -> Self {
+        Self { max_unsettled, exclusive: false }
+    }
+
+    /// One consumer at a time.
+    pub fn exclusively(mut self) -> Self {
+        self.exclusive = true;
+        self
+    }
+}
+
+/// What is wrong on the way between adapter and broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// Every connection breaks at this moment; new ones work.
+    Cut,
+    /// The broker cannot be reached.
+    Unreachable,
+    /// Nothing comes through, and nobody says so.
+    Silence,
+    /// The next message with this text in it reaches the broker; its answer does not come back, and the connection
+    /// breaks.
+    LosesAnswerTo(String),
+}
+
+/// A message as any program may send it: header values need not be text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Raw {
+    /// The broker's own id of it, where it has a place for that.
+    pub message_id: Option<String>,
+    /// Header names and values.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// The bytes.
+    pub payload: Vec<u8>,
+}
+
+impl Raw {
+    /// A message of bytes.
+    pub fn new(payload: impl Into<Vec<u8>>) -> Self {
+        Self { message_id: None, headers: Vec::new(), payload: payload.into() }
+    }
+
+    /// With a header.
+    pub fn header(mut self, name: &str, value: impl Into<Vec<u8>>) -> Self {
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// The value of a header, as text.
+    pub fn text(&self, name: &str) -> Option<String> {
+        let found = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+    }
+}

@@ -1,0 +1,58 @@
+use super::{Rig, StoreHarness};
+use relevo_core::outbox::Capabilities;
+use relevo_core::{Error, Kind, Result};
+use std::io::Write;
+use std::time::Duration;
+
+/// A case that is not over by then hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What a case needs of a store, beyond what every store must do.
+#[derive(Debug, Clone, Copy)]
+pub struct Need {
+    /// The capability's name.
+    pub name: &'static str,
+    /// Does the store declare it?
+    pub met: fn(&Capabilities) -> bool,
+}
+
+/// Runs one case against a fresh store of the harness.
+///
+/// # Panics
+/// If the case fails: that is what a test does.
+pub fn run<H: StoreHarness>(
+    harness: &H,
+    case: &str,
+    need: Option<Need>,
+    work: impl AsyncFnOnce(&Rig) -> Result<()>,
+) {
+    let runtime =
+        match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => panic!("no runtime: {error}"),
+        };
+    let result = runtime.block_on(async {
+        let Some(under_test) = harness.fresh().await else { return Ok(()) };
+        let store = under_test.store();
+        if let Some(need) = need.filter(|need| !(need.met)(&store.capabilities())) {
+            say_skipped(store.name(), case, need.name);
+            return Ok(());
+        }
+        let late = |_| Error::new(Kind::Timeout, format!("not over within {LIMIT:?}"));
+        let rig = Rig::new(under_test);
+        tokio::time::timeout(LIMIT, work(&rig)).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
+    });
+    // What a failed case left running must not keep the others waiting.
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    if let Err(error) = result {
+        panic!("{case}: {error} {error:?}");
+    }
+}
+
+/// Straight to the terminal: what the test harness captures of a passing test is never seen.
+fn say_skipped(store: &str, case: &str, need: &str) {
+    let line = format!("SKIPPED: {case} on {store}, which declares no {need}\n");
+    if let Err(error) = std::io::stderr().write_all(line.as_bytes()) {
+        panic!("the skip of {case} cannot be printed: {error}");
+    }
+}

@@ -1,0 +1,74 @@
+//! Three nodes that are one server.
+
+use super::node::Node;
+use super::{Result, ServiceError};
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+/// Nodes that found each other late, on a busy machine.
+const COMPLETE_LIMIT: Duration = Duration::from_secs(120);
+
+/// A cluster of three nodes, by index: `cluster[0].kill9()`. All stop when the value is dropped.
+#[derive(Debug)]
+pub struct Cluster<S> {
+    nodes: Vec<S>,
+}
+
+/// A server that can be one of several.
+pub trait Member: sealed::Member {}
+
+pub(crate) mod sealed {
+    use super::{Node, Result};
+
+    pub trait Member {
+        /// Its process.
+        fn node(&self) -> &Node;
+
+        /// Whether it sees this many live nodes and a leader where there is one.
+        fn sees(&self, nodes: usize) -> Result<()>;
+    }
+}
+
+impl<S> Deref for Cluster<S> {
+    type Target = [S];
+
+    fn deref(&self) -> &[S] {
+        &self.nodes
+    }
+}
+
+impl<S: Member> Cluster<S> {
+    pub(crate) const SIZE: usize = 3;
+
+    /// Starts nodes that were prepared to know each other.
+    pub(crate) fn start(nodes: Vec<S>) -> Result<Cluster<S>> {
+        let cluster = Cluster { nodes };
+        cluster.start_all()?;
+        Ok(cluster)
+    }
+
+    /// Starts every node that does not run, all together (after a loss of all, one alone may wait
+    /// for the others), and waits until each sees all.
+    pub fn start_all(&self) -> Result<()> {
+        self.nodes.iter().try_for_each(|member| member.node().spawn())?;
+        self.nodes.iter().try_for_each(|member| member.node().wait_ready())?;
+        self.nodes.iter().try_for_each(|member| self.wait_complete(member))
+    }
+
+    /// Kills every node, like a power cut of the whole building.
+    pub fn kill9_all(&self) {
+        self.nodes.iter().for_each(|member| member.node().kill9());
+    }
+
+    fn wait_complete(&self, member: &S) -> Result<()> {
+        let deadline = Instant::now() + COMPLETE_LIMIT;
+        while let Err(error) = member.sees(self.nodes.len()) {
+            if Instant::now() > deadline {
+                let log = member.node().log();
+                return Err(ServiceError::failed("Cluster", format!("{error}; its log:\n{log}")));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,309 @@
+//! Apache Kafka in KRaft mode: broker and controller in one process.
+
+mod properties;
+mod protocol;
+
+use super::cluster::{Cluster, Member, sealed};
+use super::node::{Node, node_methods, with_free_ports};
+use super::process::{Launch, ServerProcess, StopSignal};
+use super::tls::{Certificates, TlsFiles};
+use super::{Proxy, Result, ServiceError, locate, port};
+use properties::{Listeners, Place};
+use rustix::process::Signal;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Recovery after a crash may take a while on a busy disk.
+const READY_LIMIT: Duration = Duration::from_secs(120);
+
+/// Its data is thrown away, so there is nothing to put in order.
+const AT_ONCE: StopSignal = StopSignal { signal: Signal::KILL, name: "KILL" };
+
+/// All nodes have it. Any will do.
+const CLUSTER: &str = "AAAAAAAAAAAAAAAAAAAAAQ";
+
+/// The administrator of brokers with TLS, by password and by certificate.
+const ADMINISTRATOR: &str = super::tls::CLIENT;
+const PASSWORD: &str = "relevo";
+
+/// How a server differs from the default.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct KafkaOptions {
+    /// Certificates for two further ports: SASL/SCRAM over TLS, and TLS with client certificates.
+    pub tls: Option<Certificates>,
+    /// Further users with their passwords, who may do nothing until an access rule lets them.
+    pub users: Vec<(String, String)>,
+    /// Whether a further port leads clients through a proxy.
+    pub proxied: bool,
+    /// Further lines of the broker's properties; a later one wins.
+    pub settings: Vec<(String, String)>,
+}
+
+impl KafkaOptions {
+    /// The defaults.
+    pub fn new() -> KafkaOptions {
+        KafkaOptions::default()
+    }
+
+    /// Listens on two further ports, [`Kafka::scram_bootstrap`] and [`Kafka::mtls_bootstrap`], where
+    /// access rules hold. Everything is allowed to the user `relevo` with the password `relevo`,
+    /// and to the client's certificate.
+    pub fn tls(mut self, certificates: &Certificates) -> KafkaOptions {
+        self.tls = Some(certificates.clone());
+        self
+    }
+
+    /// Adds a user of the port with passwords, who may do nothing until an access rule lets them.
+    pub fn user(mut self, name: &str, password: &str) -> KafkaOptions {
+        self.users.push((name.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// Listens on a further port, [`Kafka::proxied_bootstrap`], from which brokers send clients
+    /// through [`Kafka::proxy`] only. A proxy of one's own would see the first request and no other,
+    /// because brokers tell clients where to go on.
+    pub fn proxied(mut self) -> KafkaOptions {
+        self.proxied = true;
+        self
+    }
+
+    /// Adds a property of the broker, e.g. `message.max.bytes`.
+    pub fn setting(mut self, name: &str, value: &str) -> KafkaOptions {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// A Kafka broker and controller in one; it stops when the value is dropped.
+///
+/// Topics are not made by using them.
+#[derive(Debug)]
+pub struct Kafka {
+    id: i32,
+    listeners: Listeners,
+    tls: Option<TlsFiles>,
+    proxy: Option<Proxy>,
+    node: Node,
+}
+
+impl Kafka {
+    /// Starts a broker for tests that harm it; others take [`Kafka::shared`].
+    pub fn start() -> Result<Kafka> {
+        Kafka::start_with(&KafkaOptions::new())
+    }
+
+    /// Starts a broker that differs from the default.
+    pub fn start_with(options: &KafkaOptions) -> Result<Kafka> {
+        let programs = Programs::find()?;
+        with_free_ports(|| {
+            let place = Place { id: 1, controllers: vec![port::free_port()] };
+            let kafka = Kafka::prepare(options, &programs, &place)?;
+            kafka.node.start()?;
+            Ok(kafka)
+        })
+    }
+
+    /// Starts three brokers, each of them a controller too. Topics have three replicas and take
+    /// writes as long as two are there.
+    ///
+    /// Two of three down also means that no controller is left: requests time out then.
+    pub fn cluster() -> Result<Cluster<Kafka>> {
+        Kafka::cluster_with(&KafkaOptions::new())
+    }
+
+    /// Starts a cluster whose brokers differ from the default.
+    pub fn cluster_with(options: &KafkaOptions) -> Result<Cluster<Kafka>> {
+        let programs = Programs::find()?;
+        with_free_ports(|| {
+            let controllers: Vec<u16> =
+                (0..Cluster::<Kafka>::SIZE).map(|_| port::free_port()).collect();
+            let prepare = |id: i32| {
+                let place = Place { id, controllers: controllers.clone() };
+                Kafka::prepare(options, &programs, &place)
+            };
+            let ids = (1..).take(Cluster::<Kafka>::SIZE);
+            Cluster::start(ids.map(prepare).collect::<Result<_>>()?)
+        })
+    }
+
+    /// The one broker that all tests of this process share. Each test makes topics and groups of
+    /// its own, named by [`unique_name`](super::unique_name).
+    pub fn shared() -> Result<Arc<Kafka>> {
+        static SHARED: OnceLock<Result<Arc<Kafka>>> = OnceLock::new();
+        SHARED.get_or_init(|| Kafka::start().map(Arc::new)).clone()
+    }
+
+    fn prepare(options: &KafkaOptions, programs: &Programs, place: &Place) -> Result<Kafka> {
+        let process = ServerProcess::new("Apache Kafka", AT_ONCE)?;
+        let mut listeners = Listeners::free(options);
+        let proxied = listeners.proxied.map(|port| Proxy::start(port::local(port)));
+        let proxy = proxied.transpose()?;
+        listeners.proxy = proxy.as_ref().map(|proxy| proxy.address().port());
+        let tls = options.tls.as_ref().map(|all| all.write(&process)).transpose()?;
+        process.make_folder("data")?;
+        let text = properties::of(options, process.folder(), place, &listeners);
+        let properties = process.write("server.properties", &text)?;
+        process.write("log4j2.properties", properties::LOG4J2)?;
+        programs.format(&process, &properties, options, place.id)?;
+        let launch = programs.launch(process.folder(), &properties);
+        let (id, port) = (place.id, listeners.plain);
+        let node = Node::new(process, launch, READY_LIMIT, move || is_ready(id, port));
+        Ok(Kafka { id, listeners, tls, proxy, node })
+    }
+
+    /// Its id among the brokers: partitions name their leader by it.
+    pub fn id(&self) -> i32 {
+        self.id
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        port::local(self.listeners.plain)
+    }
+
+    /// The value of the clients' setting `bootstrap.servers`.
+    pub fn bootstrap(&self) -> String {
+        self.address().to_string()
+    }
+
+    /// `bootstrap.servers` for `security.protocol=SASL_SSL` with `SCRAM-SHA-512`, if the broker was
+    /// started with TLS.
+    pub fn scram_bootstrap(&self) -> Option<String> {
+        self.listeners.scram.map(|port| port::local(port).to_string())
+    }
+
+    /// `bootstrap.servers` for `security.protocol=SSL` with a client's certificate, if the broker
+    /// was started with TLS.
+    pub fn mtls_bootstrap(&self) -> Option<String> {
+        self.listeners.mtls.map(|port| port::local(port).to_string())
+    }
+
+    /// What a client with TLS needs, if the broker was started with it.
+    pub fn tls_files(&self) -> Option<&TlsFiles> {
+        self.tls.as_ref()
+    }
+
+    /// `bootstrap.servers` of clients that go through [`Kafka::proxy`], if there is one.
+    pub fn proxied_bootstrap(&self) -> Option<String> {
+        self.proxy.as_ref().map(|proxy| proxy.address().to_string())
+    }
+
+    /// The proxy of a broker that was started with [`KafkaOptions::proxied`].
+    pub fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+
+    node_methods!();
+}
+
+impl Cluster<Kafka> {
+    /// The value of the clients' setting `bootstrap.servers`, with all brokers.
+    pub fn bootstrap(&self) -> String {
+        self.iter().map(Kafka::bootstrap).collect::<Vec<_>>().join(",")
+    }
+
+    /// The same for clients that go through the brokers' proxies.
+    pub fn proxied_bootstrap(&self) -> String {
+        self.iter().filter_map(Kafka::proxied_bootstrap).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Member for Kafka {}
+
+impl sealed::Member for Kafka {
+    fn node(&self) -> &Node {
+        &self.node
+    }
+
+    fn sees(&self, nodes: usize) -> Result<()> {
+        let cluster = ask(self.listeners.plain)?;
+        if cluster.brokers.len() == nodes && cluster.controller.is_some() {
+            return Ok(());
+        }
+        Err(ServiceError::failed("Apache Kafka", format!("{cluster:?}")))
+    }
+}
+
+/// A broker listens before it serves: it is ready when the cluster knows it and has a controller.
+fn is_ready(id: i32, port: u16) -> Result<()> {
+    let cluster = ask(port)?;
+    if cluster.brokers.contains(&id) && cluster.controller.is_some() {
+        return Ok(());
+    }
+    Err(ServiceError::failed("Apache Kafka", format!("{cluster:?}")))
+}
+
+fn ask(port: u16) -> Result<protocol::Cluster> {
+    protocol::cluster(port::local(port))
+        .map_err(|error| ServiceError::failed("Apache Kafka", error))
+}
+
+/// Java and the jars.
+#[derive(Debug)]
+struct Programs {
+    java: PathBuf,
+    lib: PathBuf,
+}
+
+impl Programs {
+    fn find() -> Result<Programs> {
+        Ok(Programs { lib: locate::kafka_lib()?, java: locate::java()? })
+    }
+
+    /// Makes the data folder a node's. What formatting writes is the same for every node without
+    /// users, and copying it spares a start of Java.
+    fn format(
+        &self,
+        process: &ServerProcess,
+        properties: &Path,
+        options: &KafkaOptions,
+        id: i32,
+    ) -> Result<()> {
+        let formatted = self.lib.with_file_name("bootstrap.checkpoint");
+        if options.tls.is_none() && formatted.is_file() {
+            let meta = format!("version=1\nnode.id={id}\ncluster.id={CLUSTER}\n");
+            process.write("data/meta.properties", &meta)?;
+            return process.copy(&formatted, "data/bootstrap.checkpoint").map(drop);
+        }
+        let properties = properties.display().to_string();
+        let mut args = self.flags(process.folder());
+        let format = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", &properties];
+        args.extend(format.map(str::to_owned));
+        let administrator = (ADMINISTRATOR.to_owned(), PASSWORD.to_owned());
+        for (name, password) in options.users.iter().chain([&administrator]) {
+            args.push("--add-scram".to_owned());
+            args.push(format!("SCRAM-SHA-512=[name={name},password={password}]"));
+        }
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        process.run(&self.java, &args)
+    }
+
+    fn launch(&self, folder: &Path, properties: &Path) -> Launch {
+        let archive = self.lib.with_file_name("kafka.jsa");
+        let mut args = Vec::new();
+        if archive.is_file() {
+            args.push(format!("-XX:SharedArchiveFile={}", archive.display()));
+        }
+        args.extend(self.flags(folder));
+        args.extend(["kafka.Kafka".to_owned(), properties.display().to_string()]);
+        Launch::new(&self.java).args(&args)
+    }
+
+    /// `cargo xtask` archives classes with the same flags: an archive does not fit other ones.
+    fn flags(&self, folder: &Path) -> Vec<String> {
+        let logging = folder.join("log4j2.properties");
+        vec![
+            "-Xms64m".to_owned(),
+            "-Xmx256m".to_owned(),
+            "-XX:+UseSerialGC".to_owned(),
+            "-XX:TieredStopAtLevel=1".to_owned(),
+            "-XX:-UsePerfData".to_owned(),
+            format!("-Dlog4j2.configurationFile={}", logging.display()),
+            "-cp".to_owned(),
+            format!("{}/*", self.lib.display()),
+        ]
+    }
+}

@@ -1,0 +1,274 @@
+//! NATS with JetStream.
+
+mod login;
+
+use super::cluster::{Cluster, Member, sealed};
+use super::http::Request;
+use super::node::{Node, node_methods, with_free_ports};
+use super::process::{Launch, ServerProcess, StopSignal};
+use super::tls::{Certificates, ClientCertificates, TlsFiles};
+use super::{Result, ServiceError, locate, port};
+pub use login::NatsLogin;
+use login::{Login, PASSWORD, USER};
+use rustix::process::Signal;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+const READY_LIMIT: Duration = Duration::from_secs(60);
+
+/// Its data is thrown away, so there is nothing to put in order.
+const AT_ONCE: StopSignal = StopSignal { signal: Signal::KILL, name: "KILL" };
+
+/// How a server differs from the default.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct NatsOptions {
+    /// How clients log in.
+    pub login: NatsLogin,
+    /// Certificates, and whether clients need one. Then there is no port without TLS.
+    pub tls: Option<(Certificates, ClientCertificates)>,
+    /// Whether an acknowledged message is on the disk, not only with the operating system.
+    pub sync_always: bool,
+    /// Further lines of the configuration file.
+    pub lines: Vec<String>,
+}
+
+impl NatsOptions {
+    /// The defaults.
+    pub fn new() -> NatsOptions {
+        NatsOptions::default()
+    }
+
+    /// Lets clients log in another way.
+    pub fn login(mut self, login: NatsLogin) -> NatsOptions {
+        self.login = login;
+        self
+    }
+
+    /// Speaks TLS only.
+    pub fn tls(mut self, certificates: &Certificates, clients: ClientCertificates) -> NatsOptions {
+        self.tls = Some((certificates.clone(), clients));
+        self
+    }
+
+    /// Makes acknowledgements wait for the disk.
+    pub fn durable(mut self) -> NatsOptions {
+        self.sync_always = true;
+        self
+    }
+
+    /// Adds a line to the configuration file, e.g. `max_payload: 64KB`.
+    pub fn line(mut self, line: &str) -> NatsOptions {
+        self.lines.push(line.to_owned());
+        self
+    }
+}
+
+/// A NATS server with JetStream; it stops when the value is dropped.
+#[derive(Debug)]
+pub struct Nats {
+    name: String,
+    ports: Ports,
+    login: Login,
+    tls: Option<TlsFiles>,
+    node: Node,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    clients: u16,
+    monitor: u16,
+    routes: u16,
+}
+
+impl Ports {
+    fn free() -> Ports {
+        Ports { clients: port::free_port(), monitor: port::free_port(), routes: port::free_port() }
+    }
+}
+
+impl Nats {
+    /// Starts a server for tests that harm it; others take [`Nats::shared`].
+    pub fn start() -> Result<Nats> {
+        Nats::start_with(&NatsOptions::new())
+    }
+
+    /// Starts a server that differs from the default.
+    pub fn start_with(options: &NatsOptions) -> Result<Nats> {
+        let program = locate::nats_server()?;
+        with_free_ports(|| {
+            let nats = Nats::prepare(options, &program, "n1", Ports::free(), &[])?;
+            nats.node.start()?;
+            Ok(nats)
+        })
+    }
+
+    /// Starts three servers that form a cluster.
+    pub fn cluster() -> Result<Cluster<Nats>> {
+        Nats::cluster_with(&NatsOptions::new())
+    }
+
+    /// Starts a cluster whose servers differ from the default. They log in by password: the keys of
+    /// the other ways are each server's own.
+    pub fn cluster_with(options: &NatsOptions) -> Result<Cluster<Nats>> {
+        let program = locate::nats_server()?;
+        let options = options.clone().login(NatsLogin::Password);
+        with_free_ports(|| {
+            let ports: Vec<Ports> = (0..Cluster::<Nats>::SIZE).map(|_| Ports::free()).collect();
+            let routes: Vec<u16> = ports.iter().map(|ports| ports.routes).collect();
+            let prepare = |(n, ports): (usize, &Ports)| {
+                Nats::prepare(&options, &program, &format!("n{n}"), *ports, &routes)
+            };
+            Cluster::start((1..).zip(&ports).map(prepare).collect::<Result<_>>()?)
+        })
+    }
+
+    /// The one server that all tests of this process share. Each test makes streams of its own,
+    /// named and with subjects by [`unique_name`](super::unique_name).
+    pub fn shared() -> Result<Arc<Nats>> {
+        static SHARED: OnceLock<Result<Arc<Nats>>> = OnceLock::new();
+        SHARED.get_or_init(|| Nats::start().map(Arc::new)).clone()
+    }
+
+    fn prepare(
+        options: &NatsOptions,
+        program: &Path,
+        name: &str,
+        ports: Ports,
+        routes: &[u16],
+    ) -> Result<Nats> {
+        let process = ServerProcess::new("NATS", AT_ONCE)?;
+        let login = Login::new(options.login, &process)?;
+        let certificates = options.tls.as_ref().map(|(certificates, _)| certificates);
+        let tls = certificates.map(|all| all.write(&process)).transpose()?;
+        let mut text = basics(options, process.folder(), name, ports);
+        text += &login.configuration;
+        text += &cluster_of(ports, routes);
+        let file = process.write("nats.conf", &text)?;
+        let launch = Launch::new(program)
+            .args(&["-c", &file.display().to_string()])
+            .variable("GOMEMLIMIT", "96MiB")
+            .variable("HOME", process.folder().display());
+        let monitor = port::local(ports.monitor);
+        let healthy = move || Request::get("/healthz").send(monitor).map(drop);
+        let node = Node::new(process, launch, READY_LIMIT, healthy);
+        Ok(Nats { name: name.to_owned(), ports, login, tls, node })
+    }
+
+    /// Its name in the cluster: streams name their leader by it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        port::local(self.ports.clients)
+    }
+
+    /// Where it tells how it is, by HTTP: `/healthz`, `/varz`, `/jsz`.
+    pub fn monitor(&self) -> SocketAddr {
+        port::local(self.ports.monitor)
+    }
+
+    /// The URL for clients, with user and password if that is how they log in.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "tls" } else { "nats" };
+        let by_key = self.login.seed.is_some() || self.login.credentials.is_some();
+        let user = if by_key { String::new() } else { format!("{USER}:{PASSWORD}@") };
+        format!("{scheme}://{user}{}", self.address())
+    }
+
+    /// The seed of the client's nkey, if clients log in that way.
+    pub fn seed(&self) -> Option<&str> {
+        self.login.seed.as_deref()
+    }
+
+    /// The client's credentials file, if clients log in that way. It lives as long as the server.
+    pub fn credentials_file(&self) -> Option<&Path> {
+        self.login.credentials.as_deref()
+    }
+
+    /// What a client with TLS needs, if the server was started with it.
+    pub fn tls_files(&self) -> Option<&TlsFiles> {
+        self.tls.as_ref()
+    }
+
+    /// What the monitor answers to a path such as `/varz`: JSON.
+    pub fn monitored(&self, path: &str) -> Result<String> {
+        Request::get(path).send(self.monitor())
+    }
+
+    node_methods!();
+}
+
+impl Cluster<Nats> {
+    /// The URL of each server.
+    pub fn urls(&self) -> Vec<String> {
+        self.iter().map(Nats::url).collect()
+    }
+}
+
+impl Member for Nats {}
+
+impl sealed::Member for Nats {
+    fn node(&self) -> &Node {
+        &self.node
+    }
+
+    fn sees(&self, nodes: usize) -> Result<()> {
+        let answer = self.monitored("/jsz")?;
+        let jetstream: serde_json::Value = serde_json::from_str(&answer)
+            .map_err(|error| ServiceError::failed("NATS", format!("{error}: {answer}")))?;
+        let group = &jetstream["meta_cluster"];
+        let leader = group["leader"].as_str().is_some_and(|leader| !leader.is_empty());
+        let routes = self.monitored("/varz")?;
+        let routes: serde_json::Value = serde_json::from_str(&routes)
+            .map_err(|error| ServiceError::failed("NATS", format!("{error}: {routes}")))?;
+        let complete = group["cluster_size"].as_u64() == Some(nodes as u64)
+            && routes["routes"].as_u64().is_some_and(|count| count >= nodes as u64 - 1);
+        if leader && complete {
+            return Ok(());
+        }
+        Err(ServiceError::failed("NATS", format!("not complete: {group}, {}", routes["routes"])))
+    }
+}
+
+fn basics(options: &NatsOptions, folder: &Path, name: &str, ports: Ports) -> String {
+    let sync = if options.sync_always { "always" } else { "2m" };
+    let Ports { clients, monitor, .. } = ports;
+    let folder = folder.display();
+    let mut text = format!(
+        "server_name: {name}\nlisten: \"127.0.0.1:{clients}\"\nhttp: \"127.0.0.1:{monitor}\"\n\
+         jetstream {{ store_dir: \"{folder}/store\", max_mem: 128MB, max_file: 4GB, \
+         sync_interval: \"{sync}\" }}\n"
+    );
+    if let Some((_, clients)) = &options.tls {
+        let verify = *clients == ClientCertificates::Required;
+        let _ = writeln!(
+            text,
+            "tls {{ cert_file: \"{folder}/server.pem\", key_file: \"{folder}/server.key\", \
+             ca_file: \"{folder}/ca.pem\", verify: {verify} }}"
+        );
+    }
+    for line in &options.lines {
+        let _ = writeln!(text, "{line}");
+    }
+    text
+}
+
+/// How it finds the others. Clients are not told of them: one behind a proxy must stay there.
+fn cluster_of(ports: Ports, routes: &[u16]) -> String {
+    if routes.is_empty() {
+        return String::new();
+    }
+    let others: Vec<String> =
+        routes.iter().map(|route| format!("\"nats://127.0.0.1:{route}\"")).collect();
+    format!(
+        "cluster {{ name: relevo, listen: \"127.0.0.1:{}\", no_advertise: true, routes: [{}] }}\n",
+        ports.routes,
+        others.join(", ")
+    )
+}

@@ -1,0 +1,230 @@
+//! The checks: some while it runs, the rest when all is at rest.
+
+use super::invariant::Invariant;
+use super::journal::{End, Published, wants};
+use super::options::{Micros, SECOND};
+use super::sim::{Owner, Sim};
+use super::world::World;
+use relevo_core::dead_letters::DeadState;
+use relevo_core::relay::Action;
+use std::collections::BTreeSet;
+
+/// After the faults stopped all must be at rest within this time: thirty seconds, and what the longest pauses of
+/// breaker and retry add to it.
+pub(super) const RECOVERY: Micros = 65 * SECOND;
+
+/// What a machine may hold and do.
+pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Action]) {
+    if actions.is_empty() {
+        return;
+    }
+    let options = sim.world.options.clone();
+    let config = &options.subscriptions[unit].config;
+    let process = &sim.processes[number];
+    let now = process.clock(sim.world.now);
+    let at = &process.units[unit];
+    let counts = at.relay.counts(now);
+    let deliveries = actions.iter().filter(|action| matches!(action, Action::Deliver(_))).count();
+    let most = counts.lanes * config.lane_queue.div_ceil(2) + 2 * config.page_rows;
+    let biggest = actions
+        .iter()
+        .map(|action| if let Action::Deliver(batch) = action { batch.len() } else { 0 })
+        .max();
+    let drained = 50;
+    let current = at.last_good.is_some_and(|sent| now.since(sent) < config.lease);
+    let broken = if counts.queued > most {
+        Some((Invariant::Bounded, format!("{} events in memory, {most} at most", counts.queued)))
+    } else if at.delivering + deliveries > config.concurrency {
+        Some((Invariant::Bounded, format!("more than {} batches under way", config.concurrency)))
+    } else if biggest.unwrap_or(0) > config.batch.max(drained) {
+        Some((Invariant::Bounded, format!("a batch of {biggest:?} events")))
+    } else if deliveries > 0 && !current {
+        Some((
+            Invariant::Fencing,
+            format!("process {number} hands over though its lease may have ended"),
+        ))
+    } else {
+        None
+    };
+    if let Some((invariant, text)) = broken {
+        sim.world.journal.broken(invariant, text);
+    }
+}
+
+/// Nothing is awaited, parked, asked for or under way.
+pub(super) fn at_rest(sim: &Sim) -> bool {
+    let world = &sim.world;
+    let writers = sim.tasks.values().any(|task| task.owner == Owner::Beside);
+    let parked =
+        world.options.subscriptions.iter().any(|s| world.db.parked(s.name).next().is_some());
+    let asked = world.db.requests().any(|(_, row)| !row.done && !row.cancelled);
+    !writers
+        && world.journal.open == 0
+        && !parked
+        && !asked
+        && world.sessions.is_empty()
+        && world.broker_idle()
+}
+
+/// A person archives what holds a key, once the storm is over and everything else has come to an end: a held key holds
+/// back its own events and no others.
+pub(super) fn help(world: &mut World) {
+    let held = held_keys(world);
+    if held.is_empty() {
+        return;
+    }
+    let beside = |event: &Published| {
+        let awaited = event.at.iter().enumerate().filter(|(_, delivered)| delivered.awaited);
+        awaited.into_iter().any(|(index, _)| !held.contains(&(index, event.key.as_str())))
+    };
+    if world.journal.events.values().any(beside) {
+        world.seen.sometimes("other keys went on beside a key that is held");
+        return;
+    }
+    if world.archive_all().is_err() {
+        world.journal.broken(Invariant::Recovery, "archiving dead letters failed".into());
+    }
+}
+
+fn held_keys(world: &World) -> BTreeSet<(usize, &str)> {
+    let parked = world.options.subscriptions.iter().flat_map(|s| world.db.parked(s.name));
+    let held = parked.filter(|(_, _, row)| row.due.is_none());
+    held.map(|(lane, key, _)| (world.journal.subscriber(&lane.subscription), key)).collect()
+}
+
+/// It took too long: something is lost, or something is stuck.
+pub(super) fn not_recovered(sim: &mut Sim) {
+    let world = &mut sim.world;
+    let awaited = world.journal.events.iter().find_map(|(id, event)| {
+        let subscriber = event.at.iter().position(|delivered| delivered.awaited)?;
+        Some((*id, subscriber, event.payload.clone(), event.at[subscriber].clone()))
+    });
+    let Some((id, subscriber, payload, delivered)) = awaited else {
+        let text =
+            format!("no rest: {} sessions open, parked {:?}", world.sessions.len(), parked(world));
+        return world.journal.broken(Invariant::Recovery, text);
+    };
+    let why = world.db.why(id);
+    let text = format!(
+        "{:?} ({id}) never reached {}: {why:?}; {delivered:?}",
+        String::from_utf8_lossy(&payload),
+        world.journal.subscribers[subscriber].name
+    );
+    let skipped = delivered.skip_answers > 0;
+    let gone = !format!("{why:?}").contains("Waits") && !format!("{why:?}").contains("Lane");
+    let invariant = match (skipped, gone) {
+        (true, _) => Invariant::NoSilentSkip,
+        (_, true) => Invariant::NoLoss,
+        _ => Invariant::Recovery,
+    };
+    world.journal.broken(invariant, text);
+}
+
+fn parked(world: &World) -> Vec<String> {
+    let all = world.options.subscriptions.iter().flat_map(|s| world.db.parked(s.name));
+    all.map(|(lane, key, row)| format!("{}/{key}: {row:?}", lane.subscription)).collect()
+}
+
+/// The tables must say what the journal says.
+pub(super) fn at_the_end(world: &mut World) {
+    if world.journal.violation.is_some() {
+        return;
+    }
+    if let Some((invariant, text)) = find_contradiction(world) {
+        world.journal.broken(invariant, text);
+    }
+}
+
+fn find_contradiction(world: &World) -> Option<(Invariant, String)> {
+    // Without a parked key nobody would ever try what waits behind it.
+    let mut refs = world.options.subscriptions.iter().flat_map(|s| world.db.waiting(s.name));
+    if let Some((key, row)) = refs.next() {
+        let text = format!("{} waits behind {key}, which is not parked", row.id);
+        return Some((Invariant::DeadLetters, text));
+    }
+    for (id, event) in &world.journal.events {
+        for (index, subscriber) in world.journal.subscribers.iter().enumerate() {
+            let delivered = &event.at[index];
+            let expected = event.committed_at.is_some()
+                && !subscriber.behind
+                && wants(subscriber, event, index);
+            let edited = event.payload.starts_with(b"edited");
+            if expected && !edited && !delivered.optional && delivered.end == End::None {
+                return Some((
+                    Invariant::NoLoss,
+                    format!("{id} never reached {}", subscriber.name),
+                ));
+            }
+            if let Some(found) = tables_differ(world, index, *id, event) {
+                return Some(found);
+            }
+        }
+    }
+    None
+}
+
+fn tables_differ(
+    world: &World,
+    index: usize,
+    id: relevo_core::EventId,
+    event: &Published,
+) -> Option<(Invariant, String)> {
+    let subscriber = &world.journal.subscribers[index];
+    let delivered = &event.at[index];
+    if subscriber.once && !subscriber.behind {
+        let rows = world
+            .db
+            .read("effects", &format!("{}/{id}", subscriber.name))
+            .map_or(0, |bytes| bytes.len());
+        if rows != delivered.applied as usize {
+            let text = format!("{id} took effect {} times, its row says {rows}", delivered.applied);
+            return Some((Invariant::EffectOnce, text));
+        }
+    }
+    let mine = |name: &str| name == subscriber.name;
+    let skips = world
+        .db
+        .skips()
+        .iter()
+        .filter(|skip| skip.event == id && mine(&skip.lane.subscription))
+        .count();
+    if skips != delivered.skips as usize {
+        return Some((
+            Invariant::NoSilentSkip,
+            format!("{id} was skipped {} times, noted {skips}", delivered.skips),
+        ));
+    }
+    let letters: Vec<_> = world
+        .db
+        .dead()
+        .filter(|(_, row)| row.event.id == id && mine(&row.lane.subscription))
+        .collect();
+    let letters: Vec<_> = letters.into_iter().map(|(_, row)| row).collect();
+    if world.journal.rewound[index] || event.payload.starts_with(b"edited") {
+        return None;
+    }
+    let wrong = |text: String| Some((Invariant::DeadLetters, text));
+    if letters.len() != delivered.deaths as usize {
+        return wrong(format!(
+            "{id} died {} times and has {} dead letters",
+            delivered.deaths,
+            letters.len()
+        ));
+    }
+    if let Some(letter) = letters.iter().find(|letter| letter.event.payload != event.payload) {
+        return wrong(format!(
+            "the dead letter of {id} has other bytes: {:?}",
+            letter.event.payload
+        ));
+    }
+    let waiting = letters
+        .iter()
+        .filter(|row| matches!(row.state, DeadState::Dead | DeadState::Archived))
+        .count();
+    // A copy that was on its way may reach a broker after its event was given up.
+    let late_copy = !subscriber.once && delivered.applied > 0;
+    if waiting != usize::from(delivered.end == End::Dead) && !late_copy {
+        return wrong(format!("{id} ended {:?} and {waiting} dead letters wait", delivered.end));
+    }
+    None
+}

@@ -1,0 +1,55 @@
+//! A seeded simulator: the very machines that production runs, over a simulated database, broker, clock and network.
+//!
+//! A seed decides everything: who writes what, who works where, which statement is lost, late or the last one of its
+//! process. [`run_alone`] runs one seed; [`Campaign`] runs many on several threads, some of them twice, and adds up what was
+//! seen. The same seed gives the same run, so a failure is repeated by its number.
+//!
+//! # Layout
+//! - `options`: what a seed decides before the run; `plan`: what handlers and brokers do with each event
+//! - `sim`: the scheduler; `process`: the relay's machines with their shells; `chaos`: what goes wrong
+//! - `world`, `statements`, `broker`: what is outside the programs; `client`: how programs reach it, step by step
+//! - `writers`: writers, operators and the consumer beside the relays
+//! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds
+//! - `journal`: what really happened, apart from all tables; `invariant`, `check`: what must hold; `seen`: what was
+//!   reached
+
+/// True when a deliberately wrong variant is switched on; always false without the feature `mutants`.
+#[cfg(not(feature = "mutants"))]
+macro_rules! mutant {
+    ($name:ident) => {
+        relevo_core::no_mutant()
+    };
+}
+#[cfg(feature = "mutants")]
+macro_rules! mutant {
+    ($name:ident) => {
+        relevo_core::mutants::active(relevo_core::mutants::Mutant::$name)
+    };
+}
+
+mod broker;
+mod call;
+mod campaign;
+mod chaos;
+mod check;
+mod client;
+mod command;
+mod describe;
+mod invariant;
+mod journal;
+mod options;
+mod plan;
+mod process;
+mod seen;
+mod sim;
+mod statements;
+mod trace;
+mod world;
+mod writers;
+
+pub use campaign::{Campaign, Failure, Report};
+pub use command::command;
+pub use invariant::{Invariant, Violation};
+pub use options::Options;
+pub use seen::{SOMETIMES, Seen};
+pub use sim::{Outcome, run_alone};

@@ -1,0 +1,301 @@
+//! Everything a seed decides before its run begins.
+
+use relevo_core::clock::Rng;
+use relevo_core::event::{TopicFilter, lane_of};
+use relevo_core::relay::{AfterDead, RelayConfig};
+use relevo_core::retry::RetryPolicy;
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Simulated time, in microseconds.
+pub(super) type Micros = u64;
+
+pub(super) const MS: Micros = 1_000;
+pub(super) const SECOND: Micros = 1_000_000;
+
+/// Where a subscription's events go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum To {
+    /// A handler whose effect commits with the cursor.
+    Handler,
+    /// A handler that gets a transaction of its own per event.
+    SlowHandler,
+    /// A broker that may refuse, lose and repeat.
+    Broker,
+}
+
+/// One subscription.
+#[derive(Debug, Clone)]
+pub(super) struct SubscriptionOptions {
+    pub(super) name: &'static str,
+    pub(super) to: To,
+    /// Wants only topics `a.*` instead of all.
+    pub(super) filtered: bool,
+    /// Starts with a tick of its own, before anything was published, instead of at the beginning.
+    pub(super) starts_now: bool,
+    pub(super) max_attempts: u32,
+    pub(super) config: RelayConfig,
+}
+
+/// Greater trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// A process is gone.
+    Crash,
+    /// A process stops, and goes on later.
+    Pause,
+    /// A process is asked to stop.
+    Stop,
+    BrokerDown,
+    /// The server ends a session.
+    SessionCut,
+    ClockJump,
+    /// The database loses what it had not flushed.
+    DatabaseCrash,
+    /// The database is dumped and restored in another cluster.
+    DatabaseMove,
+}
+
+/// How often what goes wrong. Rates are per thousand, per statement or message.
+#[derive(Debug, Clone)]
+pub(super) struct Rates {
+    /// A request never arrives.
+    pub(super) request_lost: u64,
+    /// It is carried out and the answer is lost.
+    pub(super) reply_lost: u64,
+    /// The client gives up and it is carried out later all the same.
+    pub(super) late: u64,
+    /// The server ends the transaction.
+    pub(super) conflict: u64,
+    /// The process dies at this statement.
+    pub(super) crash: u64,
+    /// The process stops for longer than its lease at this statement, then goes on.
+    pub(super) zombie: u64,
+    /// The broker refuses for now.
+    pub(super) nack: u64,
+    /// The broker's answer is lost, the message may be stored.
+    pub(super) confirm_lost: u64,
+    /// A message arrives twice.
+    pub(super) duplicate: u64,
+}
+
+/// Everything a seed decides before its run begins. Printed with every failure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The seed itself.
+    pub seed: u64,
+    pub(super) processes: usize,
+    pub(super) subscriptions: Vec<SubscriptionOptions>,
+    pub(super) keys: Vec<String>,
+    pub(super) writers: usize,
+    pub(super) transactions_per_writer: u64,
+    /// Per thousand transactions: held open for long.
+    pub(super) long_transactions: u64,
+    pub(super) rollbacks: u64,
+    pub(super) doorbell: bool,
+    pub(super) lease: Duration,
+    pub(super) rates: Rates,
+    /// Mean time between greater troubles (crash, pause, jump, broker or database down); 0 for none.
+    pub(super) chaos_every: Micros,
+    /// When faults stop.
+    pub(super) storm: Micros,
+    /// Operators replay, archive, edit, pause and resume.
+    pub(super) operators: usize,
+    pub(super) rewinds: bool,
+    /// How long events are kept after delivery; `None` keeps all.
+    pub(super) retention: Option<Duration>,
+    /// The greater troubles of this seed, each as often as it stands here.
+    pub(super) troubles: Vec<Trouble>,
+    /// A consumer reads the broker's queue through the inbox.
+    pub(super) consumer: bool,
+    /// How long inbox rows are kept.
+    pub(super) inbox_kept: Duration,
+}
+
+impl Options {
+    /// What the seed says.
+    pub fn from_seed(seed: u64) -> Self {
+        let mut rng = Rng::seeded(seed ^ 0x5EED_0F0D_D15E_A5E5);
+        let mut r = Draw(&mut rng);
+        let calm = r.one_in(12);
+        let lease = Duration::from_millis(r.pick(&[400, 1_000, 1_000, 2_000]));
+        let storm = r.between(1_000, 3_500) * MS;
+        Self {
+            seed,
+            processes: r.pick(&[1, 2, 2, 3]),
+            subscriptions: subscriptions(&mut r, lease),
+            keys: keys(&mut r),
+            writers: r.between(2, 5) as usize,
+            transactions_per_writer: r.between(3, 10),
+            long_transactions: r.pick(&[0, 50, 200]),
+            rollbacks: r.pick(&[0, 100, 300]),
+            doorbell: r.one_in(2),
+            lease,
+            rates: if calm { Rates::none() } else { Rates::draw(&mut r) },
+            chaos_every: if calm { 0 } else { r.pick(&[0, 300, 700, 1_500]) * MS },
+            storm,
+            operators: r.pick(&[0, 1, 1, 2]),
+            rewinds: r.one_in(5),
+            retention: r.pick(&[None, Some(Duration::ZERO), Some(Duration::from_millis(500))]),
+            troubles: troubles(&mut r),
+            consumer: r.one_in(3),
+            inbox_kept: Duration::from_secs(3_600),
+        }
+    }
+}
+
+impl Options {
+    /// Has this seed such trouble?
+    pub(super) fn has(&self, trouble: Trouble) -> bool {
+        self.troubles.contains(&trouble)
+    }
+
+    /// Nothing goes wrong in this run: every owner is alive and in time.
+    pub(super) fn is_calm(&self) -> bool {
+        let Rates { request_lost, reply_lost, late, crash, zombie, .. } = &self.rates;
+        self.chaos_every == 0 && request_lost + reply_lost + late + crash + zombie == 0
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:#?}")
+    }
+}
+
+/// Draws options from a generator.
+pub(super) struct Draw<'a>(pub(super) &'a mut Rng);
+
+impl Draw<'_> {
+    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.0.below(high - low + 1)
+    }
+
+    pub(super) fn one_in(&mut self, n: u64) -> bool {
+        self.0.below(n) == 0
+    }
+
+    /// With a chance of so many in a thousand.
+    pub(super) fn chance(&mut self, per_thousand: u64) -> bool {
+        self.0.below(1_000) < per_thousand
+    }
+
+    pub(super) fn pick<T: Clone>(&mut self, among: &[T]) -> T {
+        among[self.0.below(among.len() as u64) as usize].clone()
+    }
+}
+
+impl Rates {
+    fn none() -> Self {
+        Self {
+            request_lost: 0,
+            reply_lost: 0,
+            late: 0,
+            conflict: 0,
+            crash: 0,
+            zombie: 0,
+            nack: 0,
+            confirm_lost: 0,
+            duplicate: 0,
+        }
+    }
+
+    fn draw(r: &mut Draw<'_>) -> Self {
+        Self {
+            request_lost: r.pick(&[0, 2, 10]),
+            reply_lost: r.pick(&[0, 5, 20]),
+            late: r.pick(&[0, 0, 2, 10]),
+            conflict: r.pick(&[0, 0, 5, 20]),
+            crash: r.pick(&[0, 0, 1, 4]),
+            zombie: r.pick(&[0, 0, 1, 2]),
+            nack: r.pick(&[0, 20, 100]),
+            confirm_lost: r.pick(&[0, 20, 100]),
+            duplicate: r.pick(&[0, 20]),
+        }
+    }
+}
+
+fn troubles(r: &mut Draw<'_>) -> Vec<Trouble> {
+    use Trouble::{
+        BrokerDown, ClockJump, Crash, DatabaseCrash, DatabaseMove, Pause, SessionCut, Stop,
+    };
+    let mut all = vec![Crash, Crash, Crash, Pause, Pause, Pause, Stop];
+    all.extend([BrokerDown, BrokerDown, SessionCut]);
+    for (rare, times) in [(ClockJump, 2), (DatabaseCrash, 4), (DatabaseMove, 2)] {
+        if r.one_in(4) {
+            all.extend(std::iter::repeat_n(rare, times));
+        }
+    }
+    all
+}
+
+fn subscriptions(r: &mut Draw<'_>, lease: Duration) -> Vec<SubscriptionOptions> {
+    let all = [("ledger", To::Handler), ("queue", To::Broker), ("mails", To::SlowHandler)];
+    let chosen: &[(&'static str, To)] = match r.between(0, 5) {
+        0 => &all[..1],
+        1 => &all[1..2],
+        2 => &[all[0], all[2]],
+        _ => &all[..2],
+    };
+    chosen.iter().map(|(name, to)| subscription(r, name, *to, lease)).collect()
+}
+
+fn subscription(
+    r: &mut Draw<'_>,
+    name: &'static str,
+    to: To,
+    lease: Duration,
+) -> SubscriptionOptions {
+    let (filtered, starts_now) = (r.one_in(4), r.one_in(4));
+    let mut config = RelayConfig::default();
+    if filtered {
+        config.topics = vec![TopicFilter::parse("a.*").unwrap_or_else(|_| TopicFilter::all())];
+    }
+    let step = Duration::from_millis(r.pick(&[5, 50, 300]));
+    let max_attempts = r.pick(&[1, 2, 4]);
+    config.retry = RetryPolicy::exponential(step, 2.0, Duration::from_secs(1))
+        .max_attempts(max_attempts)
+        .jitter(r.pick(&[0.0, 0.2]));
+    config.after_dead = if r.one_in(5) { AfterDead::Hold } else { AfterDead::Continue };
+    config.lease = lease;
+    config.batch = r.pick(&[1, 3, 10]);
+    config.concurrency = r.pick(&[1, 2, 8]);
+    config.lane_queue = r.pick(&[1, 4, 40]);
+    config.page_rows = r.pick(&[2, 7, 100]);
+    config.poll = (Duration::from_millis(40), Duration::from_millis(500));
+    config.poll_with_doorbell = Duration::from_secs(3);
+    config.max_deaths_in_a_row = r.pick(&[2, 100]);
+    config.one_transaction = to != To::Broker;
+    config.lazy_record = Duration::from_millis(r.pick(&[50, 1_000]));
+    SubscriptionOptions { name, to, filtered, starts_now, max_attempts, config }
+}
+
+/// A few keys in even fewer lanes: what fails in one must not stop the others beside it.
+fn keys(r: &mut Draw<'_>) -> Vec<String> {
+    let (lanes, per_lane) = (r.between(1, 3), r.between(1, 3) as usize);
+    let mut keys = Vec::new();
+    for _ in 0..lanes {
+        let lane = r.between(0, 7) as usize;
+        keys.extend(keys_by_lane()[lane].iter().take(per_lane).cloned());
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn keys_by_lane() -> &'static [Vec<String>; 8] {
+    static KEYS: OnceLock<[Vec<String>; 8]> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        let mut found: [Vec<String>; 8] = Default::default();
+        for key in (0..4_000).map(|n| format!("k{n}")) {
+            if let Some(keys) =
+                found.get_mut(usize::from(lane_of(&key) / 8)).filter(|keys| keys.len() < 3)
+                && keys.first().is_none_or(|first| lane_of(first) == lane_of(&key))
+            {
+                keys.push(key);
+            }
+        }
+        found
+    })
+}

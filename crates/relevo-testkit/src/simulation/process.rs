@@ -1,0 +1,154 @@
+//! A simulated process: the relay's machines that production runs, with everything around them simulated.
+
+use super::call::Mailbox;
+use super::client::{SimDriver, SimHandler, SimPublisher, SimStore};
+use super::options::{Micros, Options, To};
+use relevo_core::broker::ToBroker;
+use relevo_core::clock::{Instant, Rng};
+use relevo_core::inbox::Direct;
+use relevo_core::outbox::{MemberId, Store};
+use relevo_core::relay::run::Destination;
+use relevo_core::relay::{Action, Delivery, Input, Relay};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One subscription at work in a process.
+pub(super) struct Unit {
+    pub(super) relay: Relay,
+    pub(super) destination: Arc<dyn Destination>,
+    /// The earliest wake-up that is already on its way.
+    pub(super) wakes_at: Option<Micros>,
+    /// When the last beat that succeeded was sent, by this process's clock.
+    pub(super) last_good: Option<Instant>,
+    pub(super) delivering: usize,
+}
+
+/// A process.
+pub(super) struct Process {
+    pub(super) number: usize,
+    /// Grows with each start: what belongs to an earlier life is gone.
+    pub(super) life: u64,
+    pub(super) alive: bool,
+    /// It was asked to stop.
+    pub(super) stopping: bool,
+    pub(super) paused_until: Option<Micros>,
+    /// This process's monotonic clock is so far ahead.
+    pub(super) clock_ahead: Micros,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) units: Vec<Unit>,
+}
+
+impl Process {
+    pub(super) fn new(number: usize, mailbox: &Mailbox, options: &Options) -> Self {
+        let store =
+            SimStore { mailbox: mailbox.clone(), process: number, doorbell: options.doorbell };
+        Self {
+            number,
+            life: 0,
+            alive: false,
+            stopping: false,
+            paused_until: None,
+            clock_ahead: 0,
+            store: Arc::new(store),
+            units: Vec::new(),
+        }
+    }
+
+    /// This process's clock.
+    pub(super) fn clock(&self, now: Micros) -> Instant {
+        Instant::at(Duration::from_micros(now + self.clock_ahead))
+    }
+
+    pub(super) fn is_paused(&self, now: Micros) -> bool {
+        self.paused_until.is_some_and(|until| until > now)
+    }
+
+    /// It is gone, with all it had in memory.
+    pub(super) fn end(&mut self) {
+        self.alive = false;
+        self.units.clear();
+    }
+
+    /// Begins a new life, with a name of its own.
+    pub(super) fn start(&mut self, mailbox: &Mailbox, options: &Options, rng: &mut Rng) {
+        self.life += 1;
+        self.alive = true;
+        self.stopping = false;
+        self.paused_until = None;
+        let member = MemberId(format!("p{}.{}", self.number, self.life).into());
+        let unit = |(index, subscription): (usize, &super::options::SubscriptionOptions)| {
+            let seed = Rng::seeded(rng.next_u64());
+            let relay = Relay::new(
+                subscription.name,
+                member.clone(),
+                subscription.config.clone(),
+                options.doorbell,
+                seed,
+            );
+            let destination = destination(subscription.to, index, self.number, mailbox, options);
+            Unit { relay, destination, wakes_at: None, last_good: None, delivering: 0 }
+        };
+        self.units = options.subscriptions.iter().enumerate().map(unit).collect();
+    }
+}
+
+fn destination(
+    to: To,
+    subscriber: usize,
+    process: usize,
+    mailbox: &Mailbox,
+    options: &Options,
+) -> Arc<dyn Destination> {
+    let mailbox = mailbox.clone();
+    match to {
+        To::Broker => Arc::new(ToBroker::new(SimPublisher { mailbox, subscriber, process })),
+        To::Handler | To::SlowHandler => {
+            let driver = SimDriver { mailbox: mailbox.clone(), process };
+            let handler = SimHandler { mailbox, subscriber, slow: to == To::SlowHandler };
+            Arc::new(Direct::new(driver, handler).idle_limit(options.lease * 4 / 5))
+        }
+    }
+}
+
+/// What the shell does with an action: ask the store, or hand a batch over, and say what came of it.
+pub(super) async fn perform(
+    store: Arc<dyn Store>,
+    destination: Arc<dyn Destination>,
+    subscription: Arc<str>,
+    member: MemberId,
+    max_parked: usize,
+    sent: Instant,
+    action: Action,
+) -> Input {
+    match action {
+        Action::Beat(beat) => Input::Beat { sent, result: store.beat(&beat).await },
+        Action::Take(claims) => {
+            let result = store.take_lanes(&subscription, &claims, &member, max_parked).await;
+            Input::Taken { claims, result }
+        }
+        Action::Load(lane, token) => {
+            let result = store.load_lane(&lane, token, max_parked).await;
+            Input::Loaded { lane: lane.lane, token, result }
+        }
+        Action::Release(claims) => {
+            let result = store.release_lanes(&subscription, &claims).await;
+            Input::Released { claims, result }
+        }
+        Action::ReadPage { reader, request } => {
+            Input::Page { reader, result: store.read_page(&request).await }
+        }
+        Action::ReadParked { lane, token, key, max_rows } => {
+            let result = store.read_parked(&lane, &key, max_rows).await;
+            Input::Parked { lane: lane.lane, token, key, max_rows, result }
+        }
+        Action::Deliver(batch) => {
+            let (lane, token) = (batch.lane().lane, batch.token());
+            let delivery: Box<Delivery> = Box::new(destination.deliver(&store, *batch).await);
+            Input::Delivered { lane, token, delivery }
+        }
+        Action::Record(changes) => {
+            let result = store.record(&changes).await;
+            Input::Recorded { changes, result }
+        }
+    }
+}

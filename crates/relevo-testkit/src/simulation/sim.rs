@@ -1,0 +1,609 @@
+//! The scheduler: one seed decides what happens when, what gets lost, who dies.
+
+use super::call::{Call, Mailbox, Ran, Wait};
+use super::invariant::{Invariant, Violation};
+use super::journal::{Journal, Subscriber};
+use super::options::{MS, Micros, Options, SECOND, To};
+use super::process::{Process, perform};
+use super::seen::Seen;
+use super::trace::Trace;
+use super::world::World;
+use super::{chaos, check, describe, writers};
+use relevo_core::clock::Rng;
+use relevo_core::outbox::{LaneId, MemberId, Start, Subscription};
+use relevo_core::relay::{Action, Delivery, Input};
+use relevo_stores::memory::TxId;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+pub(super) type TaskId = u64;
+
+/// Whose a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// An action of one unit of a process, in one of its lives.
+    Unit { process: usize, life: u64, unit: usize },
+    /// A writer, an operator, a consumer.
+    Beside,
+    /// A consumer, which the same faults strike as a process.
+    Consumer,
+}
+
+impl Owner {
+    /// Is it an action of this process?
+    pub(super) fn is_process(self, number: usize) -> bool {
+        matches!(self, Self::Unit { process, .. } if process == number)
+    }
+}
+
+type Work = Pin<Box<dyn Future<Output = Option<Input>> + Send>>;
+
+pub(super) struct Task {
+    pub(super) owner: Owner,
+    work: Work,
+    pub(super) call: Option<Call>,
+    /// The batch's lane, for the count of what is in flight.
+    lane: Option<LaneId>,
+    /// The server restarted under it: its connection is gone, the next statement on it fails.
+    pub(super) cut: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// The task's statement reaches the server.
+    Execute(TaskId),
+    /// The task goes on.
+    Reply(TaskId),
+    /// A statement whose client is gone reaches the server.
+    Ghost(u64),
+    /// A unit wanted to be woken.
+    Wake {
+        process: usize,
+        life: u64,
+        unit: usize,
+    },
+    /// The server notices that a session is gone.
+    EndSession(TxId),
+    /// The server ends a session that idles for too long.
+    IdleSession(TxId),
+    Start(usize),
+    Chaos,
+    BrokerUp,
+    StormEnds,
+    /// Look whether all has come to an end.
+    Look,
+    StartConsumer,
+}
+
+/// The scheduler and all it schedules.
+pub(super) struct Sim {
+    pub(super) world: World,
+    pub(super) mailbox: Mailbox,
+    pub(super) processes: Vec<Process>,
+    pub(super) tasks: BTreeMap<TaskId, Task>,
+    queue: BinaryHeap<Reverse<(Micros, u64, Event)>>,
+    order: u64,
+    next_task: TaskId,
+    ghosts: BTreeMap<u64, Call>,
+    pub(super) rng: Rng,
+    /// Everything was at rest since.
+    quiet_since: Option<Micros>,
+    over: bool,
+}
+
+/// What became of a seed.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The first promise that was broken.
+    pub violation: Option<Violation>,
+    /// What the run came through.
+    pub seen: Seen,
+    /// The account of it, if it was asked for.
+    pub trace: Vec<String>,
+}
+
+/// Runs one seed, from a thread that has nothing else to do.
+pub fn run_alone(options: Options, traced: bool) -> Outcome {
+    let timers = super::campaign::Timers::new();
+    let _entered = timers.enter();
+    run(options, traced)
+}
+
+/// Runs one seed. The shells' timers must be there already.
+pub(super) fn run(options: Options, traced: bool) -> Outcome {
+    let mut sim = Sim::new(Arc::new(options), traced);
+    sim.begin();
+    sim.go_on();
+    check::at_the_end(&mut sim.world);
+    sim.into_outcome()
+}
+
+fn subscribers(options: &Options) -> Vec<Subscriber> {
+    let mut all: Vec<Subscriber> = Vec::new();
+    for subscription in &options.subscriptions {
+        all.push(Subscriber {
+            name: subscription.name,
+            once: subscription.to != To::Broker,
+            ordered: true,
+            only_a: subscription.filtered,
+            max_attempts: subscription.max_attempts,
+            behind: false,
+        });
+    }
+    let consumer = Subscriber {
+        name: "consumer",
+        once: true,
+        ordered: false,
+        only_a: false,
+        max_attempts: 1,
+        behind: true,
+    };
+    all.push(consumer);
+    all
+}
+
+impl Sim {
+    fn new(options: Arc<Options>, traced: bool) -> Self {
+        let mailbox = Mailbox::default();
+        let journal = Journal::new(subscribers(&options));
+        let processes =
+            (0..options.processes).map(|number| Process::new(number, &mailbox, &options)).collect();
+        let rng = Rng::seeded(options.seed.rotate_left(32) ^ 0xC0FFEE);
+        Self {
+            world: World::new(options, journal, Trace::new(traced)),
+            mailbox,
+            processes,
+            tasks: BTreeMap::new(),
+            queue: BinaryHeap::new(),
+            order: 0,
+            next_task: 0,
+            ghosts: BTreeMap::new(),
+            rng,
+            quiet_since: None,
+            over: false,
+        }
+    }
+
+    fn begin(&mut self) {
+        let options = self.world.options.clone();
+        for subscription in &options.subscriptions {
+            let nonce = self.world.token();
+            let start = if subscription.starts_now { Start::Now } else { Start::Beginning };
+            let about = Subscription::new(subscription.name)
+                .topics(subscription.config.topics.clone())
+                .start(start);
+            if let Err(error) =
+                self.world.db.subscribe(&about.after_dead(subscription.config.after_dead), nonce)
+            {
+                self.world
+                    .journal
+                    .broken(Invariant::Recovery, format!("subscribing failed: {error}"));
+            }
+        }
+        for number in 0..options.processes {
+            let late = if number == 0 { 0 } else { self.rng.below(options.storm / 2) };
+            self.after(late, Event::Start(number));
+        }
+        for _ in 0..options.writers {
+            let pause = self.rng.below(400 * MS);
+            let work =
+                writers::writer(self.mailbox.clone(), options.transactions_per_writer, pause);
+            self.beside(work);
+        }
+        for _ in 0..options.operators {
+            self.beside(writers::operator(self.mailbox.clone()));
+        }
+        if options.consumer {
+            self.after(0, Event::StartConsumer);
+        }
+        self.after(options.storm, Event::StormEnds);
+        if options.chaos_every > 0 {
+            self.after(options.chaos_every, Event::Chaos);
+        }
+        self.after(options.storm + 50 * MS, Event::Look);
+    }
+
+    fn beside(&mut self, work: impl Future<Output = relevo_core::Result<()>> + Send + 'static) {
+        self.spawn(Owner::Beside, None, async move {
+            drop(work.await);
+            None
+        });
+    }
+
+    // ---- the queue ----
+
+    pub(super) fn after(&mut self, delay: Micros, event: Event) {
+        self.order += 1;
+        self.queue.push(Reverse((self.world.now + delay, self.order, event)));
+    }
+
+    /// How long a statement or its answer is on the way.
+    fn latency(&mut self) -> Micros {
+        match self.rng.below(100) {
+            0 => self.rng.below(60 * MS),
+            1..=9 => self.rng.below(6 * MS),
+            _ => 50 + self.rng.below(700),
+        }
+    }
+
+    fn go_on(&mut self) {
+        // A run that does not end by itself is cut off far beyond any bound that is checked.
+        while !self.over && self.world.journal.violation.is_none() {
+            let Some(Reverse((at, _, event))) = self.queue.pop() else { break };
+            self.world.set_now(at);
+            self.happen(event);
+            self.end_dropped();
+            self.ring();
+        }
+        self.world.seen.micros = self.world.now;
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Execute(id) => self.execute(id),
+            Event::Reply(id) => self.reply(id),
+            Event::Ghost(id) => self.ghost(id),
+            Event::Wake { process, life, unit } => self.wake(process, life, unit),
+            Event::EndSession(tx) => self.world.rollback(tx),
+            Event::IdleSession(tx) => self.end_if_idle(tx),
+            Event::Start(number) => self.start(number),
+            Event::Chaos => chaos::strike(self),
+            Event::BrokerUp => self.world.broker.down = false,
+            Event::StormEnds => chaos::end(self),
+            Event::Look => self.look(),
+            Event::StartConsumer => self.start_consumer(),
+        }
+    }
+
+    fn end_dropped(&mut self) {
+        for tx in self.mailbox.take_dropped() {
+            let delay = self.latency();
+            self.after(delay, Event::EndSession(tx));
+        }
+    }
+
+    fn end_if_idle(&mut self, tx: TxId) {
+        let idle = self
+            .world
+            .sessions
+            .get(&tx)
+            .is_some_and(|s| self.world.now - s.last_active >= s.idle_limit);
+        if idle {
+            self.world.rollback(tx);
+        }
+    }
+
+    /// The doorbell: every unit hears it, sooner or later, or not at all.
+    fn ring(&mut self) {
+        if !std::mem::take(&mut self.world.rang) || !self.world.options.doorbell {
+            return;
+        }
+        let now = self.world.now;
+        for number in 0..self.processes.len() {
+            let process = &self.processes[number];
+            let lost = self.world.storm && self.rng.below(20) == 0;
+            if !process.alive || process.is_paused(now) || lost {
+                continue;
+            }
+            for unit in 0..self.processes[number].units.len() {
+                self.input(number, unit, Input::Rung);
+            }
+        }
+    }
+
+    // ---- tasks ----
+
+    fn spawn(
+        &mut self,
+        owner: Owner,
+        lane: Option<LaneId>,
+        work: impl Future<Output = Option<Input>> + Send + 'static,
+    ) {
+        self.next_task += 1;
+        let id = self.next_task;
+        self.tasks.insert(id, Task { owner, work: Box::pin(work), call: None, lane, cut: false });
+        self.poll(id);
+    }
+
+    /// Lets a task go on until it waits again, or ends.
+    fn poll(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let polled = task.work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        match polled {
+            Poll::Ready(input) => self.ended(id, input),
+            Poll::Pending => match self.mailbox.take() {
+                Some(Wait::Sleep(time)) => self.after(time, Event::Reply(id)),
+                Some(Wait::Call(call)) => self.called(id, call),
+                // Only the doorbell waits for nothing, and nobody here waits for the doorbell.
+                None => {}
+            },
+        }
+    }
+
+    fn called(&mut self, id: TaskId, call: Call) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.call = Some(call);
+        let owner = task.owner;
+        if owner == Owner::Beside {
+            let delay = self.latency();
+            return self.after(delay, Event::Execute(id));
+        }
+        chaos::send(self, id);
+    }
+
+    /// The statement is on its way and will be carried out.
+    pub(super) fn send(&mut self, id: TaskId) {
+        let delay = self.latency();
+        self.after(delay, Event::Execute(id));
+    }
+
+    /// The client hears (or gives up) after a while.
+    pub(super) fn answer(&mut self, id: TaskId, more: Micros) {
+        let delay = self.latency() + more;
+        self.after(delay, Event::Reply(id));
+    }
+
+    /// A statement goes on without its client.
+    pub(super) fn haunt(&mut self, call: Call, delay: Micros) {
+        self.next_task += 1;
+        self.ghosts.insert(self.next_task, call);
+        self.after(delay, Event::Ghost(self.next_task));
+    }
+
+    /// What was on its way to the database does not survive the database.
+    pub(super) fn lay_ghosts(&mut self) {
+        self.ghosts.retain(|_, call| call.name == "publish" || mutant!(TickAcrossRestart));
+    }
+
+    fn ghost(&mut self, id: u64) {
+        let Some(mut call) = self.ghosts.remove(&id) else { return };
+        let dead = call.tx.is_some_and(|tx| !self.world.db.is_open(tx));
+        if dead {
+            return;
+        }
+        self.world.trace.line(self.world.now, format_args!("ghost      {}", call.name));
+        let ran = self.run_unheard(&mut call);
+        if ran == Ran::Locked {
+            return self.haunt(call, 5 * MS);
+        }
+        self.world.seen.sometimes("a statement was carried out after its client had given up");
+    }
+
+    /// Carries a statement out whose answer nobody hears: a session it opened ends when the server notices.
+    fn run_unheard(&mut self, call: &mut Call) -> Ran {
+        let known = self.world.sessions.last_key_value().map(|(tx, _)| *tx);
+        let ran = call.run(&mut self.world);
+        let opened =
+            self.world.sessions.last_key_value().map(|(tx, _)| *tx).filter(|tx| Some(*tx) > known);
+        if let Some(tx) = opened {
+            let delay = chaos::notice(self);
+            self.after(delay, Event::EndSession(tx));
+        }
+        ran
+    }
+
+    fn execute(&mut self, id: TaskId) {
+        if chaos::is_cut(self, id) {
+            return chaos::refuse(self, id);
+        }
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(mut call) = task.call.take() else { return };
+        let ran =
+            if call.is_lost() { self.run_unheard(&mut call) } else { call.run(&mut self.world) };
+        self.world.seen.statements += 1;
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if ran == Ran::Locked {
+            task.call = Some(call);
+            let delay = 500 + self.latency();
+            return self.after(delay, Event::Execute(id));
+        }
+        let owner = task.owner;
+        let name = call.name;
+        self.world.seen.mix(self.world.now ^ id.rotate_left(40) ^ name.len() as u64);
+        if self.world.trace.is_kept() {
+            self.world.trace.line(self.world.now, format_args!("{:<10} {name}", who(owner)));
+        }
+        let delay = self.latency();
+        self.after(delay, Event::Reply(id));
+        chaos::executed(self, owner, name);
+    }
+
+    fn reply(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        if let Owner::Unit { process, .. } = task.owner
+            && let Some(until) =
+                self.processes[process].paused_until.filter(|until| *until > self.world.now)
+        {
+            // A stopped process goes on when it is woken, and not before.
+            let delay = until - self.world.now + self.latency();
+            return self.after(delay, Event::Reply(id));
+        }
+        self.poll(id);
+    }
+
+    fn ended(&mut self, id: TaskId, input: Option<Input>) {
+        let Some(task) = self.tasks.remove(&id) else { return };
+        if let Some(lane) = &task.lane {
+            self.world.in_flight.remove(lane);
+        }
+        let (Owner::Unit { process, life, unit }, Some(input)) = (task.owner, input) else {
+            return;
+        };
+        if self.processes[process].life == life && self.processes[process].alive {
+            self.input(process, unit, input);
+        }
+    }
+
+    // ---- machines ----
+
+    fn start(&mut self, number: usize) {
+        let options = self.world.options.clone();
+        let process = &mut self.processes[number];
+        if process.alive {
+            return;
+        }
+        process.start(&self.mailbox, &options, &mut self.rng);
+        self.world.zombies.remove(&number);
+        self.world.trace.line(self.world.now, format_args!("process {number} starts"));
+        for unit in 0..options.subscriptions.len() {
+            self.input(number, unit, Input::Wake);
+        }
+    }
+
+    fn start_consumer(&mut self) {
+        let work = writers::consumer(self.mailbox.clone());
+        self.spawn(Owner::Consumer, None, async move {
+            work.await;
+            None
+        });
+    }
+
+    fn wake(&mut self, number: usize, life: u64, unit: usize) {
+        let now = self.world.now;
+        let process = &mut self.processes[number];
+        if !process.alive || process.life != life {
+            return;
+        }
+        if let Some(until) = process.paused_until.filter(|until| *until > now) {
+            return self.after(until - now, Event::Wake { process: number, life, unit });
+        }
+        if process.units[unit].wakes_at.is_some_and(|at| at <= now) {
+            process.units[unit].wakes_at = None;
+            self.input(number, unit, Input::Wake);
+        }
+    }
+
+    /// Gives a machine an input and does what it says.
+    pub(super) fn input(&mut self, number: usize, unit: usize, input: Input) {
+        if self.processes[number].units.is_empty() {
+            return; // It has stopped meanwhile.
+        }
+        self.look_at(number, unit, &input);
+        let process = &mut self.processes[number];
+        let now = process.clock(self.world.now);
+        let at = &mut process.units[unit];
+        at.relay.handle(now, input);
+        let actions = at.relay.poll(now);
+        let wake = at
+            .relay
+            .wake_at(now)
+            .map_or(SECOND, |moment| moment.since(now).as_micros() as Micros + 1);
+        let (life, wake) = (process.life, wake.clamp(1, 10 * SECOND));
+        self.wake_in(number, life, unit, wake);
+        check::machine(self, number, unit, &actions);
+        for action in actions {
+            self.act(number, unit, action);
+        }
+        chaos::end_if_finished(self, number);
+    }
+
+    fn wake_in(&mut self, number: usize, life: u64, unit: usize, delay: Micros) {
+        let at = self.world.now + delay;
+        let known = &mut self.processes[number].units[unit].wakes_at;
+        if known.is_none_or(|known| at < known || known <= self.world.now) {
+            *known = Some(at);
+            self.after(delay, Event::Wake { process: number, life, unit });
+        }
+    }
+
+    fn look_at(&mut self, number: usize, unit: usize, input: &Input) {
+        let at = &mut self.processes[number].units[unit];
+        match input {
+            Input::Beat { sent, result: Ok(_) } => at.last_good = Some(*sent),
+            Input::Delivered { delivery, .. } => {
+                at.delivering -= 1;
+                if matches!(**delivery, Delivery::Aborted { .. }) {
+                    self.world.seen.sometimes("a batch was rolled back and redone one by one");
+                }
+            }
+            _ => {}
+        }
+        if self.world.trace.is_kept() {
+            let (short, name) = (describe::input(input), self.world.journal.subscribers[unit].name);
+            self.world.trace.line(self.world.now, format_args!("p{number} {name}  <- {short}"));
+        }
+    }
+
+    fn act(&mut self, number: usize, unit: usize, action: Action) {
+        if self.world.trace.is_kept() {
+            let (short, name) =
+                (describe::action(&action), self.world.journal.subscribers[unit].name);
+            self.world.trace.line(self.world.now, format_args!("p{number} {name}  -> {short}"));
+        }
+        let options = self.world.options.clone();
+        let subscription = &options.subscriptions[unit];
+        let process = &mut self.processes[number];
+        if process.units.is_empty() {
+            return; // It has stopped meanwhile.
+        }
+        let lane = match &action {
+            Action::Deliver(batch) => {
+                process.units[unit].delivering += 1;
+                Some(batch.lane().clone())
+            }
+            _ => None,
+        };
+        if let (Some(lane), Action::Deliver(batch)) = (&lane, &action) {
+            let before = self.world.in_flight.insert(lane.clone(), batch.token());
+            if before == Some(batch.token()) {
+                let text = format!("two batches of lane {} are under way", lane.lane);
+                self.world.journal.broken(Invariant::Bounded, text);
+            }
+        }
+        let owner = Owner::Unit { process: number, life: process.life, unit };
+        let member = MemberId(format!("p{number}.{}", process.life).into());
+        let (store, destination) = (process.store.clone(), process.units[unit].destination.clone());
+        let (sent, name) = (process.clock(self.world.now), Arc::from(subscription.name));
+        let most = subscription.config.max_parked_keys + 1;
+        self.spawn(owner, lane, async move {
+            Some(perform(store, destination, name, member, most, sent, action).await)
+        });
+    }
+
+    // ---- the end ----
+
+    /// After the storm all must come to rest, stay so for a while, and within the bound.
+    fn look(&mut self) {
+        let now = self.world.now;
+        if check::at_rest(self) {
+            let since = *self.quiet_since.get_or_insert(now);
+            self.over = now - since >= 600 * MS;
+        } else {
+            self.quiet_since = None;
+            check::help(&mut self.world);
+        }
+        if now > self.world.options.storm + check::RECOVERY {
+            check::not_recovered(self);
+        }
+        self.after(100 * MS, Event::Look);
+    }
+
+    fn into_outcome(mut self) -> Outcome {
+        self.tasks.clear();
+        if let Some(violation) = &self.world.journal.violation {
+            self.world.trace.line(self.world.now, format_args!("{violation}"));
+        }
+        let committed =
+            self.world.journal.events.values().filter(|event| event.committed_at.is_some()).count();
+        let mut seen = self.world.seen;
+        seen.committed = committed as u64;
+        seen.delivered += self.world.journal.effects;
+        Outcome {
+            violation: self.world.journal.violation,
+            seen,
+            trace: self.world.trace.into_lines(),
+        }
+    }
+}
+
+fn who(owner: Owner) -> String {
+    match owner {
+        Owner::Unit { process, life, unit } => format!("p{process}.{life}/{unit}"),
+        Owner::Beside => "writer".into(),
+        Owner::Consumer => "consumer".into(),
+    }
+}

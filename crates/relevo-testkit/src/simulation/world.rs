@@ -1,0 +1,304 @@
+//! Everything outside the programs: database, broker, time, chance, journal, and what was seen on the way.
+
+use super::broker::Broker;
+use super::journal::Journal;
+use super::options::{Draw, Micros, Options};
+use super::seen::Seen;
+use super::trace::Trace;
+use chrono::{DateTime, Duration, Utc};
+use relevo_core::Result;
+use relevo_core::clock::Rng;
+use relevo_core::event::{EventId, NewEvent};
+use relevo_core::outbox::{LaneChange, LaneId, MemberId, Position, Token};
+use relevo_stores::memory::{Db, Statement, TxId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The consumer's number among the processes, for its sessions.
+pub(super) const CONSUMER: usize = usize::MAX;
+
+/// Whose session a transaction belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Session {
+    /// The process; `None` for writers and operators.
+    pub(super) process: Option<usize>,
+    /// The server ends it when it idles for longer inside the transaction.
+    pub(super) idle_limit: Micros,
+    pub(super) last_active: Micros,
+    /// The client lost an answer: it cannot use the connection any more.
+    pub(super) broken: bool,
+}
+
+/// A commit that a crash of the server may still lose.
+#[derive(Debug, Clone)]
+enum Unflushed {
+    Xid(i64),
+    Tick(i64),
+    Cursor(LaneId, Position),
+    /// What a lane's token and owner were before. (Only a wrong store commits a take-over asynchronously.)
+    Owner(LaneId, Token, Option<MemberId>),
+}
+
+/// The world.
+pub(super) struct World {
+    pub(super) db: Db,
+    pub(super) broker: Broker,
+    pub(super) journal: Journal,
+    pub(super) now: Micros,
+    pub(super) rng: Rng,
+    pub(super) options: Arc<Options>,
+    pub(super) sessions: BTreeMap<TxId, Session>,
+    /// A commit brought something: the doorbell rings.
+    pub(super) rang: bool,
+    /// Faults happen.
+    pub(super) storm: bool,
+    pub(super) seen: Seen,
+    pub(super) trace: Trace,
+    /// How far the database's clock is from the simulation's.
+    pub(super) clock_skew: i64,
+    /// Processes that came back from a long pause and have not signed life since.
+    pub(super) zombies: BTreeSet<usize>,
+    /// Lanes with a batch under way, by the token it was cut under.
+    pub(super) in_flight: BTreeMap<LaneId, i64>,
+    /// Lanes whose last commit has an outcome only the world knows.
+    pub(super) unknown: BTreeMap<LaneId, bool>,
+    unflushed: Vec<Unflushed>,
+    /// Every transaction id below is durable.
+    flushed_xid: i64,
+    next_event: u64,
+}
+
+impl World {
+    pub(super) fn new(options: Arc<Options>, journal: Journal, trace: Trace) -> Self {
+        let rng = Rng::seeded(options.seed);
+        Self {
+            db: Db::new(start()),
+            broker: Broker::default(),
+            journal,
+            now: 0,
+            rng,
+            options,
+            sessions: BTreeMap::new(),
+            rang: false,
+            storm: true,
+            seen: Seen::default(),
+            trace,
+            clock_skew: 0,
+            zombies: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
+            unknown: BTreeMap::new(),
+            unflushed: Vec::new(),
+            flushed_xid: 0,
+            next_event: 0,
+        }
+    }
+
+    pub(super) fn draw(&mut self) -> Draw<'_> {
+        Draw(&mut self.rng)
+    }
+
+    pub(super) fn token(&mut self) -> i64 {
+        (self.rng.next_u64() >> 1).max(1) as i64
+    }
+
+    /// Time goes on.
+    pub(super) fn set_now(&mut self, now: Micros) {
+        self.now = now;
+        self.db.set_now(start() + Duration::microseconds(now as i64 + self.clock_skew));
+    }
+
+    /// An id that a seed repeats.
+    pub(super) fn fresh_id(&mut self) -> EventId {
+        self.next_event += 1;
+        EventId(uuid::Uuid::from_u64_pair(self.next_event, self.options.seed))
+    }
+
+    // ---- transactions ----
+
+    pub(super) fn begin(&mut self, process: Option<usize>, idle_limit: Micros) -> TxId {
+        let tx = self.db.begin();
+        self.sessions
+            .insert(tx, Session { process, idle_limit, last_active: self.now, broken: false });
+        tx
+    }
+
+    /// The client of this session lost an answer.
+    pub(super) fn break_session(&mut self, tx: TxId) {
+        if let Some(session) = self.sessions.get_mut(&tx) {
+            session.broken = true;
+        }
+    }
+
+    pub(super) fn is_broken(&self, tx: TxId) -> bool {
+        self.sessions.get(&tx).is_some_and(|session| session.broken)
+    }
+
+    /// The session showed a sign of life.
+    pub(super) fn active(&mut self, tx: TxId) {
+        if let Some(session) = self.sessions.get_mut(&tx) {
+            session.last_active = self.now;
+        }
+    }
+
+    /// Inserts an event under a sequence number that was drawn when the journal's clock stood at `drawn.1`.
+    pub(super) fn publish(&mut self, tx: TxId, drawn: (i64, u64), event: NewEvent) -> Result<()> {
+        self.journal.published(tx, &event, drawn.1);
+        self.db.insert_event(tx, drawn.0, event).map(drop)
+    }
+
+    /// Draws a sequence number: from here on the event counts as being published.
+    pub(super) fn draw_seq(&mut self) -> (i64, u64) {
+        (self.db.draw_seq(), self.journal.publishing())
+    }
+
+    /// Writes a lane's change inside a transaction.
+    pub(super) fn record_in(&mut self, tx: TxId, change: &LaneChange) -> Statement<()> {
+        self.db.record_in(tx, change)?;
+        self.journal.change(tx, change.clone());
+        Ok(())
+    }
+
+    /// Commits, and tells the journal what the database did.
+    pub(super) fn commit(&mut self, tx: TxId) -> Result<()> {
+        let replayed = self.put_back_by(tx);
+        let rings = self.journal.has_published(tx);
+        let moves = self.moves_of(tx);
+        self.sessions.remove(&tx);
+        if let Err(error) = self.db.commit(tx) {
+            self.journal.rolled_back(tx);
+            return Err(error);
+        }
+        match moves {
+            Some(moves) => {
+                self.unflushed.push(Unflushed::Xid(self.db.last_completed()));
+                self.unflushed.extend(moves);
+            }
+            None => self.flush(),
+        }
+        for change in self.journal.changes_of(tx) {
+            if !change.deaths.is_empty() {
+                self.seen.sometimes("an event died");
+            }
+            if !change.skips.is_empty() {
+                self.seen.sometimes("an event was skipped");
+            }
+        }
+        self.journal.committed(tx, &replayed);
+        self.rang |= rings;
+        Ok(())
+    }
+
+    pub(super) fn rollback(&mut self, tx: TxId) {
+        self.sessions.remove(&tx);
+        self.db.rollback(tx);
+        self.journal.rolled_back(tx);
+    }
+
+    /// The dead letters that this transaction's requests put back.
+    fn put_back_by(&self, tx: TxId) -> Vec<(usize, EventId)> {
+        let wanted: Vec<i64> =
+            self.journal.changes_of(tx).flat_map(|change| change.replayed.clone()).collect();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let due = self
+            .db
+            .requests()
+            .filter(|(id, row)| wanted.contains(id) && !row.done && !row.cancelled);
+        let letters = due.filter_map(|(_, row)| row.dead_letter);
+        let letters: Vec<i64> = letters.collect();
+        let rows = self.db.dead().filter(|(id, _)| letters.contains(id));
+        rows.map(|(_, row)| (self.journal.subscriber(&row.lane.subscription), row.event.id))
+            .collect()
+    }
+
+    /// The cursors a transaction only moves, if that is all it does and a broker is behind it: such a commit may be
+    /// asynchronous.
+    fn moves_of(&self, tx: TxId) -> Option<Vec<Unflushed>> {
+        let changes: Vec<&LaneChange> = self.journal.changes_of(tx).collect();
+        let lazy = |change: &&LaneChange| {
+            let subscriber = self.journal.subscriber(&change.lane.subscription);
+            change.only_moves() && !self.journal.subscribers[subscriber].once
+        };
+        let all_lazy =
+            !changes.is_empty() && changes.iter().all(lazy) && self.journal.only_changes(tx);
+        all_lazy.then(|| {
+            changes
+                .iter()
+                .map(|change| Unflushed::Cursor(change.lane.clone(), change.before))
+                .collect()
+        })
+    }
+
+    /// A synchronous commit makes everything before it durable too.
+    pub(super) fn flush(&mut self) {
+        self.unflushed.clear();
+        self.flushed_xid = self.db.last_completed() + 1;
+    }
+
+    /// A lane got a new owner, which is written down before anybody hears of it.
+    pub(super) fn owner_changed(&mut self, lane: LaneId, before: Token, owner: Option<MemberId>) {
+        if mutant!(TokensCount) {
+            self.unflushed.push(Unflushed::Owner(lane, before, owner));
+        } else {
+            self.flush();
+        }
+    }
+
+    /// A transaction id was burnt, asynchronously.
+    pub(super) fn xid_burnt(&mut self) {
+        self.unflushed.push(Unflushed::Xid(self.db.last_completed()));
+    }
+
+    /// A tick was inserted, asynchronously.
+    pub(super) fn tick_made(&mut self, number: i64) {
+        self.unflushed.push(Unflushed::Tick(number));
+    }
+
+    /// The database dies and comes back: open transactions are gone, and of the commits since the last
+    /// synchronous one a random rest is lost.
+    pub(super) fn database_crash(&mut self) {
+        let open: Vec<TxId> = self.sessions.keys().copied().collect();
+        open.into_iter().for_each(|tx| self.rollback(tx));
+        let keep = self.rng.below(self.unflushed.len() as u64 + 1) as usize;
+        let lost = self.unflushed.split_off(keep);
+        let kept = self
+            .unflushed
+            .iter()
+            .filter_map(|kept| if let Unflushed::Xid(xid) = kept { Some(xid + 1) } else { None });
+        let next = kept.chain([self.flushed_xid]).max().unwrap_or(3).max(3);
+        for lost in lost.into_iter().rev() {
+            match lost {
+                Unflushed::Xid(_) => continue,
+                Unflushed::Tick(number) => self.db.lose_tick(number),
+                Unflushed::Owner(lane, token, owner) => self.db.lose_owner(&lane, token, owner),
+                Unflushed::Cursor(lane, position) => {
+                    self.db.lose_move(&lane, position);
+                    let token = self.db.cursor(&lane).map_or(0, |row| row.token);
+                    self.journal.lane_reset(lane, token, position);
+                }
+            }
+            self.seen.sometimes("an asynchronous commit was lost in a crash of the database");
+        }
+        let skipped = self.rng.below(33) as i64;
+        self.db.restart(next, skipped);
+        self.flush();
+    }
+}
+
+impl World {
+    /// The database is stopped, dumped, and restored in another cluster, whose transaction ids begin anywhere.
+    pub(super) fn database_move(&mut self) {
+        let open: Vec<TxId> = self.sessions.keys().copied().collect();
+        open.into_iter().for_each(|tx| self.rollback(tx));
+        let next = 3 + self.rng.below(2 * self.db.last_completed() as u64) as i64;
+        let nonce = self.token();
+        self.db.move_to_another_cluster(next, nonce);
+        self.flush();
+        self.seen.sometimes("the database was moved to another cluster");
+    }
+}
+
+fn start() -> DateTime<Utc> {
+    DateTime::UNIX_EPOCH + Duration::days(20_000)
+}
