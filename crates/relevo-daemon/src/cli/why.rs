@@ -1,0 +1,264 @@
+//! `relevo why EVENT_ID`: one sentence per subscription.
+
+use super::Globals;
+use super::failure::{Outcome, exit};
+use super::output::Output;
+use super::show::{self, age, escaped, until};
+use chrono::{DateTime, Utc};
+use relevo_core::EventId;
+use relevo_core::dead_letters::{Answer, OpenTransaction, Why};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// Why is this event where it is?
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+It answers for each subscription: delivered, waiting (for what, until when),
+dead, filtered out, held by whom. An event that is not there may still be
+inside an open transaction: the sessions that might hold it are named.
+
+Examples:
+  relevo why 01990f6a-7d3c-7b53-9f0e-3f6f6f5f2a11
+  relevo tail -n 1 --json | jq -r .id | xargs relevo why")]
+pub(super) struct WhyArgs {
+    /// The event's id, a UUID
+    event: String,
+}
+
+impl WhyArgs {
+    pub(super) async fn run(self, globals: &Globals, out: &Output) -> Outcome {
+        let event: EventId = self.event.parse()?;
+        let opened = globals.open_existing().await?;
+        let answer = opened.operate.why(event).await?;
+        match out.json {
+            true => out.json(&view(event, &answer))?,
+            false => print(event, &answer, out)?,
+        }
+        Ok(match answer {
+            Answer::Unknown { .. } => ExitCode::from(exit::NOT_FOUND),
+            _ => ExitCode::SUCCESS,
+        })
+    }
+}
+
+fn print(event: EventId, answer: &Answer, out: &Output) -> std::io::Result<()> {
+    match answer {
+        Answer::Unknown { suspects, past_retention } => {
+            for line in unknown(event, suspects, *past_retention) {
+                out.line(line)?;
+            }
+        }
+        Answer::Known { topic, key, lane, seq, created_at, subscriptions } => {
+            let place = seq.map(|seq| format!("#{seq}, ")).unwrap_or_default();
+            let key =
+                key.as_deref().map(|key| format!(", key {}", escaped(key))).unwrap_or_default();
+            out.line(format!(
+                "{event}: {}{key} ({place}lane {lane}), published {}",
+                escaped(topic),
+                show::time(*created_at)
+            ))?;
+            if subscriptions.is_empty() {
+                out.line("  no subscription reads this log yet")?;
+            }
+            for (name, why) in subscriptions {
+                out.labelled(&format!("  {}:", escaped(name)), &sentence(why))?;
+            }
+        }
+        other => out.line(format!("{event}: {other:?}"))?,
+    }
+    Ok(())
+}
+
+fn unknown(event: EventId, suspects: &[OpenTransaction], past_retention: bool) -> Vec<String> {
+    if past_retention {
+        return vec![format!(
+            "{event}: not in the log any more; it is older than what retention has dropped, \
+             and only what every subscription was past is dropped"
+        )];
+    }
+    if suspects.is_empty() {
+        return vec![format!(
+            "{event}: not in the log; it was never published here, or its transaction was rolled back"
+        )];
+    }
+    let mut lines = vec![format!(
+        "{event}: not in the log; never published, rolled back, or still inside one of these open transactions:"
+    )];
+    lines.extend(suspects.iter().map(|it| {
+        format!(
+            "  pid {}{}, open for {}, {}: {}",
+            it.pid,
+            if it.application.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", escaped(&it.application))
+            },
+            age(it.open_s),
+            escaped(&it.state),
+            escaped(&it.query)
+        )
+    }));
+    lines
+}
+
+fn due(due: Option<DateTime<Utc>>) -> String {
+    match due {
+        Some(at) => format!("{} ({})", show::time(at), until(at)),
+        None => "when an operator replays or archives what holds its key".into(),
+    }
+}
+
+/// What a state means, in one sentence.
+pub(super) fn sentence(why: &Why) -> String {
+    match why {
+        Why::Delivered => "delivered".into(),
+        Why::Skipped { reason } => format!("skipped by its handler: {}", escaped(reason)),
+        Why::FilteredOut { topics } => {
+            format!("not wanted: the subscription reads {}", escaped(&topics.join(" ")))
+        }
+        Why::BeforeStart => "before its start: the subscription begins after this event".into(),
+        Why::Parked { attempts, due: at, class, error } => format!(
+            "parked after {} ({}: {}); tried again {}",
+            show::counted((*attempts).into(), "attempt"),
+            escaped(class),
+            escaped(error),
+            due(*at)
+        ),
+        Why::ParkedBehind { event, before, due: at, error } => format!(
+            "parked behind {event}, with {} of its key before it ({}); that one is tried again {}",
+            show::counted(*before, "event"),
+            escaped(error),
+            due(*at)
+        ),
+        Why::Dead { dead_letter, dead_state, class, error } => format!(
+            "dead letter {dead_letter} ({}), {}: {}; `relevo dead-letters show {dead_letter}`",
+            escaped(dead_state),
+            escaped(class),
+            escaped(error)
+        ),
+        Why::Paused { by } => format!("waits: the subscription was paused by {}", escaped(by)),
+        Why::BreakerOpen { note } => {
+            format!("waits: the destination is down and is probed ({})", escaped(note))
+        }
+        Why::LaneLeased { lane, owner, silent_s } => format!(
+            "waits its turn: lane {lane} is worked by {}, last heard of {} ago",
+            escaped(owner),
+            age(*silent_s)
+        ),
+        Why::NobodyWorks { lane } => {
+            format!("waits: nobody works lane {lane}; is a daemon running for this subscription?")
+        }
+        Why::WaitsForTick => {
+            "waits: it is newer than the newest tick, the next one takes it".into()
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// The answer with the name of each subscription beside its state.
+fn view(event: EventId, answer: &Answer) -> Value {
+    let mut value = serde_json::to_value(answer).unwrap_or(Value::Null);
+    if let (Value::Object(map), Answer::Known { subscriptions, .. }) = (&mut value, answer) {
+        let one = |(name, why): &(String, Why)| {
+            let mut state = serde_json::to_value(why).unwrap_or(Value::Null);
+            if let Value::Object(fields) = &mut state {
+                fields.insert("subscription".into(), json!(name));
+                fields.insert("sentence".into(), json!(sentence(why)));
+            }
+            state
+        };
+        map.insert("subscriptions".into(), subscriptions.iter().map(one).collect());
+    }
+    if let Value::Object(map) = &mut value {
+        map.insert("event".into(), json!(event.to_string()));
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_is_one_clear_sentence() {
+        let id = EventId::fresh();
+        let soon = Utc::now() + chrono::Duration::seconds(90);
+        let text = |word: &str| word.to_owned();
+        for (why, part) in [
+            (Why::Delivered, "delivered"),
+            (Why::Skipped { reason: text("old") }, "skipped by its handler: old"),
+            (Why::FilteredOut { topics: vec![text("a.*")] }, "reads a.*"),
+            (Why::BeforeStart, "begins after this event"),
+            (
+                Why::Parked {
+                    attempts: 2,
+                    due: Some(soon),
+                    class: text("transient"),
+                    error: text("503"),
+                },
+                "parked after 2 attempts (transient: 503); tried again",
+            ),
+            (
+                Why::Parked { attempts: 1, due: None, class: text("poison"), error: text("x") },
+                "when an operator",
+            ),
+            (
+                Why::ParkedBehind { event: id, before: 1, due: Some(soon), error: text("503") },
+                "with 1 event of its key before it",
+            ),
+            (
+                Why::Dead {
+                    dead_letter: 7,
+                    dead_state: text("dead"),
+                    class: text("poison"),
+                    error: text("x\ny"),
+                },
+                "dead letter 7 (dead), poison: x\\ny",
+            ),
+            (Why::Paused { by: text("ana") }, "paused by ana"),
+            (Why::BreakerOpen { note: text("refused") }, "destination is down"),
+            (
+                Why::LaneLeased { lane: 3, owner: text("host-1"), silent_s: 1.5 },
+                "lane 3 is worked by host-1, last heard of 1.5s ago",
+            ),
+            (Why::NobodyWorks { lane: 3 }, "nobody works lane 3"),
+            (Why::WaitsForTick, "newer than the newest tick"),
+        ] {
+            let sentence = sentence(&why);
+            assert!(sentence.contains(part) && !sentence.contains('\n'), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_event_names_the_sessions_that_may_hold_it() {
+        let held = OpenTransaction::new(
+            42,
+            "shop".into(),
+            65.0,
+            "idle in transaction".into(),
+            "INSERT\nINTO".into(),
+        );
+        let lines = unknown(EventId::fresh(), &[held], false).join("\n");
+        assert!(
+            lines.contains("pid 42 (shop), open for 1m 5s, idle in transaction: INSERT\\nINTO"),
+            "{lines}"
+        );
+        assert!(unknown(EventId::fresh(), &[], true)[0].contains("retention"));
+    }
+
+    #[test]
+    fn the_json_names_each_subscription_beside_its_state() {
+        let answer = Answer::Known {
+            topic: "a".into(),
+            key: None,
+            lane: 1,
+            seq: Some(2),
+            created_at: Utc::now(),
+            subscriptions: vec![("audit".into(), Why::Delivered)],
+        };
+        let value = view(EventId::fresh(), &answer);
+        assert_eq!(value["subscriptions"][0]["subscription"], "audit");
+        assert_eq!(value["subscriptions"][0]["state"], "delivered");
+        assert_eq!(value["found"], "known");
+    }
+}

@@ -1,0 +1,140 @@
+//! What is wrong in a configuration, and on which line.
+
+use super::secret::redacted;
+use super::suggest::did_you_mean;
+use relevo_core::error::{harmless, quoted};
+use relevo_core::{Error, Kind};
+use std::ops::Range;
+use toml::de::{DeTable, DeValue};
+
+/// So many are enough to begin with.
+const MOST_PROBLEMS: usize = 50;
+
+/// The beginning of a text that repeats what the file says, on one line.
+fn one_line(text: &str) -> String {
+    let line: String = text.chars().map(|c| if c == '\n' { ' ' } else { c }).take(350).collect();
+    harmless(line).chars().take(350).collect()
+}
+
+/// Something that cannot be meant, and the key it was found at.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) path: Vec<String>,
+    pub(super) text: String,
+}
+
+/// Where a configuration came from: its name, its text, and which keys an environment variable gave.
+pub(super) struct Source<'a> {
+    pub(super) name: &'a str,
+    pub(super) text: &'a str,
+    pub(super) overridden: Vec<(Vec<String>, String)>,
+}
+
+impl Source<'_> {
+    /// All problems as one error, each with its line.
+    pub(super) fn refuse(&self, problems: &[Problem]) -> Error {
+        let told = problems.iter().take(MOST_PROBLEMS);
+        let mut lines: Vec<String> = told.map(|problem| self.described(problem)).collect();
+        if problems.len() > MOST_PROBLEMS {
+            lines.push(format!("... and {} more", problems.len() - MOST_PROBLEMS));
+        }
+        Error::new(Kind::InvalidConfig, lines.join("\n"))
+    }
+
+    fn described(&self, problem: &Problem) -> String {
+        let place = match self.overridden.iter().find(|(path, _)| *path == problem.path) {
+            Some((_, variable)) => format!("variable {}", one_line(variable)),
+            None => match line_of_key(self.text, &problem.path) {
+                Some(line) => format!("{}, line {line}", self.name),
+                None => self.name.to_owned(),
+            },
+        };
+        let (path, text) = (problem.path.join("."), redacted(&problem.text));
+        format!("{place}: {}: {}", one_line(&path), one_line(&text))
+    }
+
+    /// What the TOML reader refused: never with the line's own text, which may hold a password.
+    pub(super) fn refuse_text(&self, error: &toml::de::Error) -> Error {
+        let place = match error.span() {
+            Some(span) => format!("{}, line {}", self.name, line_at(self.text, &span)),
+            None => match self.overridden.last() {
+                Some((_, variable)) => {
+                    format!("variable {} or another of its kind", one_line(variable))
+                }
+                None => self.name.to_owned(),
+            },
+        };
+        Error::new(
+            Kind::InvalidConfig,
+            format!("{place}: {}", one_line(&explained(error.message()))),
+        )
+    }
+}
+
+/// "unknown field `x`, expected one of `a`, `b`" with the nearest of them named.
+fn explained(message: &str) -> String {
+    let message = without_value(&redacted(message.trim_end()));
+    let Some((unknown, expected)) =
+        message.strip_prefix("unknown field ").and_then(|rest| rest.split_once(", expected "))
+    else {
+        return message;
+    };
+    let unknown = unknown.trim_matches('`');
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    format!(
+        "unknown key {}{} (known here: {})",
+        quoted(unknown),
+        did_you_mean(unknown, known.iter().copied()),
+        known.join(", ")
+    )
+}
+
+/// A text of the wrong type is not repeated: it may be a secret put one table too high.
+fn without_value(message: &str) -> String {
+    let value = message
+        .strip_prefix("invalid type: string \"")
+        .and_then(|rest| rest.rsplit_once("\", expected "));
+    value.map_or_else(
+        || message.to_owned(),
+        |(_, expected)| format!("a text stands where {expected} is expected"),
+    )
+}
+
+fn line_at(text: &str, span: &Range<usize>) -> usize {
+    text.as_bytes().iter().take(span.start).filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// The line of the deepest part of `path` that the file has.
+fn line_of_key(text: &str, path: &[String]) -> Option<usize> {
+    let root = DeTable::parse(text).ok()?;
+    let mut table = root.get_ref();
+    let mut line = None;
+    for name in path {
+        let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref() == name.as_str())
+        else {
+            break;
+        };
+        line = Some(line_at(text, &key.span()));
+        match value.get_ref() {
+            DeValue::Table(next) => table = next,
+            _ => break,
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_key_is_found_or_that_of_its_table() {
+        let text = "\n[store.main]\nurl = \"x\"\n";
+        let line = |path: &[&str]| {
+            line_of_key(text, &path.iter().map(|p| (*p).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(line(&["store", "main", "url"]), Some(3));
+        assert_eq!(line(&["store", "main", "url_file"]), Some(2));
+        assert_eq!(line(&["http"]), None);
+    }
+}

@@ -1,0 +1,299 @@
+use super::*;
+use relevo_core::ErrorClass;
+use relevo_core::outbox::Start;
+use relevo_core::relay::AfterDead;
+use relevo_core::retry::RetryPolicy;
+
+fn read_with(text: &str, variables: &[(&str, &str)]) -> Result<Config> {
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Config::read("relevo.toml", text, variables.collect::<Vec<_>>().into_iter())
+}
+
+fn read(text: &str) -> Result<Config> {
+    read_with(text, &[])
+}
+
+fn refused(text: &str) -> String {
+    let error = read(text).expect_err("it should be refused");
+    assert_eq!(error.kind(), Kind::InvalidConfig);
+    error.message().to_owned()
+}
+
+const SHOP: &str = r#"
+[store.main]
+url = "sqlite:shop.db"
+[broker.hook]
+url = "http://127.0.0.1:1/x"
+[subscription.notify]
+topics = ["order.*", "ticket.#"]
+retry = "slow"
+start = 2026-01-31T08:00:00Z
+after_dead = "hold"
+batch = 7
+[retry.slow]
+kind = "ladder"
+delays = ["1m", "5m"]
+"#;
+
+/// The example with every `# key = value` line taken out of its comment.
+fn uncommented() -> String {
+    let is_key = |line: &str| {
+        let name = line.split(" = ").next().unwrap_or_default();
+        line.contains(" = ")
+            && !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+    };
+    let line = |line: &str| match line.strip_prefix("# ") {
+        Some(rest) if is_key(rest) && !rest.contains("path/to") => format!("{rest}\n"),
+        _ => format!("{line}\n"),
+    };
+    example::full().lines().map(line).collect()
+}
+
+#[test]
+fn a_file_says_what_it_means() {
+    let config = read(SHOP).unwrap();
+    let notify = &config.subscriptions["notify"];
+    assert_eq!((notify.store.as_str(), notify.to.as_str()), ("main", "hook"));
+    assert_eq!(notify.relay.batch, 7);
+    assert_eq!(notify.relay.after_dead, AfterDead::Hold);
+    assert_eq!(
+        notify.relay.retry,
+        RetryPolicy::ladder([Duration::from_secs(60), Duration::from_secs(300)])
+    );
+    assert!(
+        matches!(notify.subscription.start, Start::Time(time) if time.to_rfc3339() == "2026-01-31T08:00:00+00:00")
+    );
+    assert_eq!(notify.subscription.topics.len(), 2);
+}
+
+#[test]
+fn the_example_shows_the_real_defaults() {
+    let text = uncommented();
+    let config = read(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let notify = &config.subscriptions["notify"];
+    assert_eq!(notify.relay, RelayConfig::default());
+    assert_eq!(notify.handler_limit, HANDLER_LIMIT);
+    assert_eq!(notify.subscription.start, Start::Beginning);
+    assert_eq!((config.limits, config.retention), (Limits::default(), Retention::default()));
+    assert_eq!((config.service.as_str(), config.listen.to_string().as_str()), ("relevo", LISTEN));
+    read(&example::full()).unwrap();
+}
+
+#[test]
+fn the_first_file_is_valid_with_and_without_its_comments() {
+    read(&example::first(example::FIRST_STORE)).unwrap();
+    let text: String = example::first("sqlite:a\"b.db")
+        .lines()
+        .skip_while(|line| !line.starts_with("[store"))
+        .map(|line| match line.strip_prefix("# ") {
+            Some(rest) if rest.starts_with('[') || rest.contains(" = ") => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let config = read(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!(config.subscriptions["notify"].to, "hook");
+    assert_eq!(config.stores["main"].expose(), "sqlite:a\"b.db");
+}
+
+#[test]
+fn an_unknown_key_is_told_with_its_line_and_the_nearest_known_one() {
+    let message =
+        refused("[store.main]\nurl = \"sqlite:x.db\"\n[subscription.a]\ntpoics = [\"#\"]\n");
+    assert!(
+        message
+            .starts_with("relevo.toml, line 4: unknown key \"tpoics\"; did you mean \"topics\"?"),
+        "{message}"
+    );
+    let message = refused("[subscriptions.a]\n");
+    assert!(
+        message.contains("line 1") && message.contains("did you mean \"subscription\"?"),
+        "{message}"
+    );
+}
+
+#[test]
+fn every_wrong_value_is_told_at_once() {
+    let text = SHOP
+        .replace("retry = \"slow\"", "retry = \"slwo\"\nto = \"hoook\"")
+        .replace("order.*", "order*");
+    let message = refused(&text);
+    assert!(
+        message.contains(
+            "line 8: subscription.notify.retry: there is no [retry.slwo]; did you mean \"slow\"?"
+        ),
+        "{message}"
+    );
+    assert!(
+        message.contains("line 9: subscription.notify.to: there is no [broker.hoook]"),
+        "{message}"
+    );
+    assert!(message.contains("line 7: subscription.notify.topics"), "{message}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_by_its_key() {
+    for (wrong, key) in [
+        ("[http]\nlisten = \"9464\"", "http.listen"),
+        ("[retry.x]\nkind = \"ladder\"", "retry.x.delays"),
+        ("[retry.x]\nkind = \"liner\"", "did you mean \"linear\""),
+        ("[retry.x]\nkind = \"ladder\"\ndelays = [\"1s\"]\nbase = \"1s\"", "retry.x.base"),
+        ("[retry.x]\njitter = 0.9", "retry.x"),
+        ("[retry.x]\nclasses = [\"transiet\"]", "did you mean \"transient\""),
+        ("[retry.x]\nbase = 10", "a time with its unit"),
+        ("[retry.x]\nkind = \"ladder\"\ndelays = [\"9999d\"]", "longer than 365 days"),
+        ("[retry.x.transiet]\nmax_attempts = 3", "did you mean \"transient\""),
+        ("[retry.x.unknown]\nmax_attemps = 3", "did you mean \"max_attempts\""),
+        ("[retry.x.unknown]\nclasses = [\"unknown\"]", "unknown key \"classes\""),
+        ("[retry.x.unknown]\nmax_attempts = 0", "retry.x.unknown.max_attempts"),
+        ("[retry.x.unknown]\nkind = \"ladder\"", "retry.x.unknown.delays"),
+        ("[retry.x.unknown]\ndelays = [\"1s\"]", "this policy is \"exponential\""),
+        ("[retry.x.unknown]\njitter = 0.9", "retry.x.unknown: retry policy: jitter"),
+        ("[retry.x]\nclasses = [\"transient\"]\n[retry.x.poison]\n", "leaves poison out"),
+        ("[limits]\npayload_bytes = 2000000", "limits.payload_bytes"),
+        ("[limits]\nlease = \"10ms\"", "limits"),
+        ("[retention]\ninbox = \"1d\"", "retention.inbox"),
+        ("[broker.x]\nurl = \"mqtt://h\"", "broker.x.url"),
+        ("[broker.x]\nurl = \"amqp://h:x\"", "broker.x.url: not an AMQP URL"),
+        ("[broker.x]\nurl = \"http://h\"\nexchange = \"e\"", "exchange is for amqp://, amqps://"),
+        ("[broker.x]\nurl = \"amqp://h\"\nsecrets = [\"whsec_MfKQ\"]", "secrets is for http://"),
+        ("[broker.x]\nurl = \"amqp://h\"\nexchang = \"e\"", "did you mean \"exchange\""),
+        ("[broker.x]\nurl = \"amqp://h\"\nca_file = \"ca.pem\"", "ca_file is for amqps://"),
+        ("[broker.x]\nurl = \"amqps://h\"\nca_file = \"/no/ca.pem\"", "/no/ca.pem cannot be read"),
+        ("[broker.x]\nurl = \"amqps://h\"\nclient_cert = \"c\"", "belong together"),
+        ("[broker.x]\nurl = \"amqp://h\"\nwindow = 0", "broker.x.window: at least 1"),
+        ("[store.x]\n", "store.x"),
+        ("[store.x]\nurl = \"sqlite:a\"\nurl_file = \"b\"", "store.x.url_file"),
+        ("[store.x]\nurl_file = \"/does/not/exist\"", "store.x.url_file"),
+        ("[store.\"a b\"]\nurl = \"sqlite:a\"", "store.a b"),
+        ("x = ", "line 1"),
+    ] {
+        let message = refused(wrong);
+        assert!(message.contains(key), "{wrong}\n=> {message}");
+    }
+}
+
+fn policy(retry: &str) -> RetryPolicy {
+    let (subscription, _) = SHOP.split_once("[retry.slow]").unwrap();
+    let config = read(&format!("{subscription}{retry}")).unwrap_or_else(|error| panic!("{error}"));
+    config.subscriptions["notify"].relay.retry.clone()
+}
+
+#[test]
+fn a_class_may_have_a_policy_of_its_own() {
+    let minutes = |n: u64| Duration::from_secs(60 * n);
+    let read = policy(
+        "[retry.slow]\nkind = \"ladder\"\ndelays = [\"1m\", \"5m\"]\njitter = 0.1\n\
+         [retry.slow.permanent]\nkind = \"linear\"\nstep = \"1h\"\nmax = \"5h\"\n\
+         [retry.slow.unknown]\nmax_attempts = 7\n[retry.slow.poison]\n",
+    );
+    let general = RetryPolicy::ladder([minutes(1), minutes(5)]).jitter(0.1);
+    let meant = general
+        .clone()
+        .for_class(ErrorClass::Permanent, RetryPolicy::linear(minutes(60), minutes(300)))
+        .for_class(ErrorClass::Unknown, general.clone().max_attempts(7))
+        .for_class(ErrorClass::Poison, general);
+    assert_eq!(read, meant);
+}
+
+#[test]
+fn classes_that_list_a_class_with_its_own_policy_agree_with_it() {
+    let read =
+        policy("[retry.slow]\nclasses = [\"poison\"]\n[retry.slow.poison]\nmax_attempts = 2");
+    let meant = RetryPolicy::default()
+        .retry_classes([ErrorClass::Poison])
+        .for_class(ErrorClass::Poison, RetryPolicy::default().max_attempts(2));
+    assert_eq!(read, meant);
+}
+
+#[test]
+fn what_is_wrong_in_general_is_not_told_again_for_each_class() {
+    let message = refused(
+        "[retry.x]\nkind = \"liner\"\n[retry.x.unknown]\nmax_attempts = 2\n[retry.y]\nbase = \"1s\"\nstep = \"1s\"\n[retry.y.poison]\n",
+    );
+    assert_eq!(message.lines().count(), 2, "{message}");
+}
+
+#[test]
+fn a_variable_reaches_the_policy_of_a_class() {
+    let text = format!("{SHOP}[retry.slow.unknown]\n");
+    let config = read_with(&text, &[("RELEVO__RETRY__SLOW__UNKNOWN__MAX_ATTEMPTS", "9")]).unwrap();
+    let ladder = RetryPolicy::ladder([Duration::from_secs(60), Duration::from_secs(300)]);
+    let meant = ladder.clone().for_class(ErrorClass::Unknown, ladder.max_attempts(9));
+    assert_eq!(config.subscriptions["notify"].relay.retry, meant);
+}
+
+#[test]
+fn a_password_never_appears_in_an_error() {
+    for text in [
+        "[store]\nmain = \"postgres://u:s3cret@h/d\"",
+        "[store.main]\nurl = \"postgre://u:s3cret@h/d\"",
+        "[store.main]\nurll = \"postgres://u:s3cret@h/d\"",
+        "[store.main]\nurl = \"postgres://u:s3cret@h/d",
+        "[broker.x]\nurl = \"amqp://u:s3cret@h:port\"",
+        "[broker.x]\nurl = \"amqp://u:s3cret@h\"\nwindow = 0",
+        "[broker.x]\nurl = \"http://h\"\nsecrets = \"s3cret\"",
+        "[broker.x]\nurl = \"http://h\"\nsecrets = [\"s3cret\"]",
+    ] {
+        let message = refused(text);
+        assert!(!message.contains("s3cret"), "{message}");
+    }
+    let config = read("[store.main]\nurl = \"postgres://u:s3cret@h/d\"").unwrap();
+    assert!(!format!("{config:?}").contains("s3cret"));
+}
+
+#[test]
+fn a_variable_overrides_the_file_and_is_named_when_it_is_wrong() {
+    let config = read_with(
+        SHOP,
+        &[("RELEVO__STORE__MAIN__URL", "sqlite:other.db"), ("RELEVO_STORE", "ignored")],
+    )
+    .unwrap();
+    assert_eq!(config.stores["main"].expose(), "sqlite:other.db");
+    let config =
+        read_with("[store.main]\n", &[("RELEVO__STORE__MAIN__URL", "sqlite:only.db")]).unwrap();
+    assert_eq!(config.stores["main"].expose(), "sqlite:only.db");
+    let error = read_with(SHOP, &[("RELEVO__SUBSCRIPTION__NOTIFY__RETRY", "none")]).unwrap_err();
+    assert!(error.message().starts_with("variable RELEVO__SUBSCRIPTION__NOTIFY__RETRY"), "{error}");
+    let error = read_with(SHOP, &[("RELEVO__SUBSCRIPTION__NOTIFY__BATHC", "1")]).unwrap_err();
+    assert!(
+        error.message().contains("BATHC") && error.message().contains("did you mean \"batch\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_secret_can_live_in_a_file_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("url");
+    std::fs::write(&file, "postgres://u:s3cret@h/d\n").unwrap();
+    let config =
+        read(&format!("[store.main]\nurl_file = {:?}", file.display().to_string())).unwrap();
+    assert_eq!(config.stores["main"].expose(), "postgres://u:s3cret@h/d");
+}
+
+#[test]
+fn the_store_meant_is_the_named_one_or_the_only_one() {
+    let config = read("[store.a]\nurl = \"sqlite:a\"\n[store.b]\nurl = \"sqlite:b\"").unwrap();
+    assert!(config.store(None).unwrap_err().message().contains("--store a"));
+    assert_eq!(config.store(Some("b")).unwrap().expose(), "sqlite:b");
+    assert!(config.store(Some("c")).is_err());
+    assert_eq!(read(SHOP).unwrap().store(None).unwrap().expose(), "sqlite:shop.db");
+}
+
+#[test]
+fn listening_beyond_loopback_is_said_aloud() {
+    assert!(read(SHOP).unwrap().warnings.is_empty());
+    assert_eq!(read("[http]\nlisten = \"0.0.0.0:9464\"").unwrap().warnings.len(), 1);
+}
+
+#[test]
+fn a_broker_has_the_options_of_its_adapter() {
+    let text = "[broker.rabbit]\nurl = \"amqp://u:s3cret@h/shop\"\nexchange = \"orders\"\nwindow = 7\nconfirm_timeout = \"3s\"";
+    let config = read(text).unwrap();
+    let broker = &config.brokers["rabbit"];
+    assert_eq!(broker.options.exchange.as_deref(), Some("orders"));
+    assert_eq!(broker.options.window, Some(7));
+    assert_eq!(broker.options.confirm_timeout, Some(Duration::from_secs(3)));
+    assert!(!format!("{config:?} {broker}").contains("s3cret"));
+}

@@ -1,0 +1,234 @@
+//! The proof at the end: orders and parcels joined by id in the database, whatever the relay says of itself.
+
+use super::journal::Tally;
+use super::shop::{Place, SUBSCRIPTION, sql};
+use relevo_core::dead_letters::{Answer, Operate, Why};
+use relevo_core::{EventId, Result};
+use rusqlite::Connection;
+use serde::Serialize;
+
+/// What a demo ends with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Report {
+    /// Orders in the database.
+    pub(super) committed: u64,
+    /// Orders that have a parcel.
+    pub(super) delivered: u64,
+    /// Parcels in the database.
+    pub(super) effects: u64,
+    /// Attempts at an effect that were rolled back and done again.
+    pub(super) duplicates_seen: u64,
+    /// Attempts that failed and were tried again.
+    pub(super) retried: u64,
+    /// Orders that ended as dead letters.
+    pub(super) dead: u64,
+    /// Orders with neither parcel nor dead letter that nobody will deliver any more.
+    pub(super) lost: u64,
+}
+
+/// The report, and every promise that did not hold, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) report: Report,
+    pub(super) broken: Vec<String>,
+}
+
+/// Orders with neither a parcel nor a dead letter.
+const UNACCOUNTED: &str = "
+    SELECT o.id FROM shop_order o
+    WHERE NOT EXISTS (SELECT 1 FROM shop_parcel p WHERE p.order_id = o.id)
+      AND NOT EXISTS (SELECT 1 FROM relevo_dead_letter d WHERE d.event_id = o.id AND d.subscription = ?1)";
+
+/// Parcels packed before a parcel of the same customer's earlier order.
+const OUT_OF_ORDER: &str = "
+    SELECT count(*) FROM (
+        SELECT n, lag(n) OVER (PARTITION BY customer ORDER BY number) AS before FROM shop_parcel
+    ) WHERE before >= n";
+
+fn count(connection: &Connection, statement: &str) -> Result<u64> {
+    connection
+        .query_row(statement, [], |row| row.get::<_, i64>(0))
+        .map(|n| n.unsigned_abs())
+        .map_err(sql)
+}
+
+/// What is neither delivered nor dead: still on its way, or lost.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Open {
+    pub(super) pending: u64,
+    pub(super) lost: u64,
+}
+
+/// Asks the log, event by event, why each unaccounted order is where it is.
+pub(super) async fn open_orders(place: &Place, operate: &dyn Operate) -> Result<Open> {
+    let mut open = Open::default();
+    for id in unaccounted(&place.connect()?)? {
+        if is_on_its_way(&operate.why(id).await?) {
+            open.pending += 1;
+        } else {
+            open.lost += 1;
+        }
+    }
+    Ok(open)
+}
+
+fn unaccounted(connection: &Connection) -> Result<Vec<EventId>> {
+    let mut statement = connection.prepare(UNACCOUNTED).map_err(sql)?;
+    let rows = statement.query_map([SUBSCRIPTION], |row| row.get::<_, String>(0)).map_err(sql)?;
+    rows.map(|row| row.map_err(sql).and_then(|id| id.parse())).collect()
+}
+
+/// Before the first worker is up there is no subscription yet; it will begin with the first order.
+fn is_on_its_way(answer: &Answer) -> bool {
+    let Answer::Known { subscriptions, .. } = answer else { return false };
+    let why = subscriptions.iter().find(|(name, _)| name == SUBSCRIPTION).map(|(_, why)| why);
+    !matches!(
+        why,
+        Some(Why::Delivered | Why::Skipped { .. } | Why::FilteredOut { .. } | Why::BeforeStart)
+    )
+}
+
+/// Counts everything in the database and checks every promise.
+pub(super) fn verdict(place: &Place, open: &Open) -> Result<Verdict> {
+    let connection = place.connect()?;
+    let tally = Tally::of(&place.journal())?;
+    let dead = "SELECT count(DISTINCT o.id) FROM shop_order o JOIN relevo_dead_letter d ON d.event_id = o.id";
+    let delivered =
+        "SELECT count(DISTINCT o.id) FROM shop_order o JOIN shop_parcel p ON p.order_id = o.id";
+    let report = Report {
+        committed: count(&connection, "SELECT count(*) FROM shop_order")?,
+        delivered: count(&connection, delivered)?,
+        effects: count(&connection, "SELECT count(*) FROM shop_parcel")?,
+        duplicates_seen: tally.duplicates,
+        retried: tally.retried,
+        dead: count(&connection, dead)?,
+        lost: open.lost,
+    };
+    let facts = Facts {
+        ghosts: count(
+            &connection,
+            "SELECT count(*) FROM shop_parcel WHERE order_id NOT IN (SELECT id FROM shop_order)",
+        )?,
+        out_of_order: count(&connection, OUT_OF_ORDER)?,
+        both: count(
+            &connection,
+            &format!("{delivered} JOIN relevo_dead_letter d ON d.event_id = o.id"),
+        )?,
+        pending: open.pending,
+    };
+    let broken = broken(&report, &facts);
+    Ok(Verdict { report, broken })
+}
+
+/// What the report has no column for.
+struct Facts {
+    /// Parcels of orders that were never committed.
+    ghosts: u64,
+    out_of_order: u64,
+    /// Orders with a parcel and a dead letter.
+    both: u64,
+    pending: u64,
+}
+
+fn broken(report: &Report, facts: &Facts) -> Vec<String> {
+    let checks = [
+        (report.lost > 0, format!("{} committed orders were lost", report.lost)),
+        (
+            facts.pending > 0,
+            format!("{} orders were still on their way when the patience ended", facts.pending),
+        ),
+        (
+            report.effects > report.delivered + facts.ghosts,
+            "some effects happened twice".to_owned(),
+        ),
+        (
+            facts.ghosts > 0,
+            format!("{} parcels belong to orders that never committed", facts.ghosts),
+        ),
+        (
+            facts.out_of_order > 0,
+            format!(
+                "{} parcels were packed out of the order of their customer",
+                facts.out_of_order
+            ),
+        ),
+        (facts.both > 0, format!("{} orders have a parcel and a dead letter", facts.both)),
+        (
+            report.delivered + report.dead != report.committed + facts.both
+                && report.lost == 0
+                && facts.pending == 0,
+            "delivered and dead do not add up to committed".to_owned(),
+        ),
+        (report.committed == 0, "nothing was committed at all".to_owned()),
+    ];
+    checks.into_iter().filter(|(is_broken, _)| *is_broken).map(|(_, text)| text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        Report {
+            committed: 10,
+            delivered: 9,
+            effects: 9,
+            duplicates_seen: 2,
+            retried: 3,
+            dead: 1,
+            lost: 0,
+        }
+    }
+
+    fn facts() -> Facts {
+        Facts { ghosts: 0, out_of_order: 0, both: 0, pending: 0 }
+    }
+
+    #[test]
+    fn a_run_in_which_everything_arrived_once_or_died_keeps_its_promises() {
+        assert!(broken(&report(), &facts()).is_empty());
+    }
+
+    #[test]
+    fn every_broken_promise_is_named() {
+        assert_eq!(
+            broken(&Report { delivered: 8, effects: 8, lost: 1, ..report() }, &facts()).len(),
+            1
+        );
+        assert_eq!(
+            broken(&Report { effects: 10, ..report() }, &facts()),
+            ["some effects happened twice"]
+        );
+        assert_eq!(broken(&report(), &Facts { out_of_order: 1, ..facts() }).len(), 1);
+        assert_eq!(
+            broken(&Report { effects: 10, ..report() }, &Facts { ghosts: 1, ..facts() }).len(),
+            1
+        );
+        assert_eq!(broken(&Report { delivered: 8, effects: 8, ..report() }, &facts()).len(), 1);
+        assert_eq!(
+            broken(
+                &Report { delivered: 8, effects: 8, ..report() },
+                &Facts { pending: 1, ..facts() }
+            )
+            .len(),
+            1
+        );
+    }
+
+    #[test]
+    fn parcels_out_of_order_are_found_by_the_database() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE shop_parcel (number INTEGER PRIMARY KEY, order_id, customer TEXT, n INTEGER)").unwrap();
+        let pack = |customer: &str, n: i64| {
+            connection
+                .execute("INSERT INTO shop_parcel (customer, n) VALUES (?1, ?2)", (customer, n))
+                .unwrap();
+        };
+        pack("a", 1);
+        pack("b", 1);
+        pack("a", 3);
+        assert_eq!(count(&connection, OUT_OF_ORDER).unwrap(), 0);
+        pack("a", 2);
+        assert_eq!(count(&connection, OUT_OF_ORDER).unwrap(), 1);
+    }
+}

@@ -1,0 +1,16 @@
+//! The `relevo` binary: a relay beside any service, and the tools to look after it.
+//!
+//! # Layout
+//!
+//! - [`cli`]: every command, its help, its output and its exit code
+//! - [`config`]: `relevo.toml`, read strictly
+//! - [`store`]: from a URL to an open store
+//! - [`run`]: the daemon
+//! - `demo`: a shop floor of events, with everything that can go wrong
+
+pub mod cli;
+pub mod config;
+#[cfg(feature = "demo")]
+pub mod demo;
+pub mod run;
+pub mod store;

@@ -1,0 +1,140 @@
+//! `relevo demo` as a process: what it prints, how it ends, and that a broken relay does not pass.
+#![cfg(feature = "demo")]
+#![allow(clippy::unwrap_used)]
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn demo(arguments: &[&str], sabotage: Option<&str>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relevo"));
+    command.arg("demo").args(arguments).stdin(Stdio::null());
+    if let Some(how) = sabotage {
+        command.env("RELEVO_DEMO_SABOTAGE", how);
+    }
+    command.output().unwrap()
+}
+
+fn report(output: &Output) -> serde_json::Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text)
+        .unwrap_or_else(|e| panic!("{e}: {text}\n{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+#[test]
+fn killed_and_poisoned_it_loses_nothing_and_does_nothing_twice() {
+    let output = demo(&["--for", "5s", "--json", "--break", "kill,poison"], None);
+    let report = report(&output);
+    let n = |name: &str| {
+        report[name].as_u64().unwrap_or_else(|| panic!("{name} is missing in {report}"))
+    };
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{report}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(report.as_object().unwrap().len(), 7, "exactly the documented fields: {report}");
+    assert_eq!((n("dead"), n("lost")), (1, 0));
+    assert_eq!(n("effects"), n("delivered"));
+    assert_eq!(n("delivered") + n("dead"), n("committed"));
+    assert!(n("committed") > 50, "{report}");
+    // Killed between an effect and its commit, the worker did something that is done again, and counts once.
+    let inside = String::from_utf8_lossy(&output.stderr).contains("in the middle of a transaction");
+    assert_eq!(inside, n("duplicates_seen") > 0, "{report}");
+}
+
+#[test]
+fn a_handler_that_fails_and_a_worker_that_is_stopped_only_delay() {
+    let output = demo(&["--for", "6s", "--json", "--break", "fail", "--break", "stop"], None);
+    let report = report(&output);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{report}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(report["retried"].as_u64() > Some(0), "{report}");
+    assert_eq!(
+        (&report["dead"], &report["committed"]),
+        (&0.into(), &report["effects"]),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_relay_that_loses_repeats_or_reorders_does_not_pass() {
+    for (how, words) in [("lose", "lost"), ("twice", "twice"), ("reorder", "out of the order")] {
+        let output = demo(&["--for", "3s", "--json"], Some(how));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{how}: {}\n{said}", report(&output));
+        assert!(
+            said.lines().any(|line| line.starts_with("BROKEN: ") && line.contains(words)),
+            "{how}: {said}"
+        );
+    }
+}
+
+#[test]
+fn the_first_delivered_event_shows_at_once_and_without_a_terminal_there_are_plain_lines() {
+    let output = demo(&["--for", "2s"], None);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let first = text
+        .lines()
+        .find(|line| line.contains("first event delivered"))
+        .unwrap_or_else(|| panic!("{text}"));
+    assert!(first.starts_with("00:00") || first.starts_with("00:01"), "{first}");
+    assert!(text.contains("Nothing lost") && !text.contains('\x1b'), "{text}");
+}
+
+#[test]
+fn a_folder_that_is_kept_can_be_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--for", "1s", "--json", "--dir", folder.path().to_str().unwrap()];
+    let first = report(&demo(&arguments, None));
+    let output = demo(&arguments, None);
+    let second = report(&output);
+    assert_eq!(output.status.code(), Some(0), "{second}");
+    assert!(second["committed"].as_u64() > first["committed"].as_u64(), "{first} {second}");
+}
+
+/// The worker's process id, from the folder of a running demo.
+fn worker_of(parent: u32) -> Option<Pid> {
+    let children =
+        std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn no_worker_outlives_its_parent() {
+    // Killed, the parent cannot clean up: its folder must be ours.
+    let folder = tempfile::tempdir().unwrap();
+    let mut parent = Command::new(env!("CARGO_BIN_EXE_relevo"))
+        .args(["demo", "--for", "60s", "--dir"])
+        .arg(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(parent.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("first event delivered")));
+    let worker = (0..100)
+        .find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            worker_of(parent.id())
+        })
+        .expect("the worker's process");
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let begun = Instant::now();
+    while test_kill_process(worker).is_ok() {
+        if begun.elapsed() > Duration::from_secs(20) {
+            kill_process(worker, Signal::KILL).unwrap();
+            panic!("the worker is still there");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,106 @@
+//! `relevo run` with a real RabbitMQ behind `amqp://`.
+
+use crate::support::{Daemon, configure, eventually, publish, store};
+use relevo_core::dead_letters::Operate;
+use relevo_testkit::services::{self, Proxy, RabbitMq};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A virtual host with an exchange `events` and a queue `orders` of all orders, made by the management API.
+struct Shop {
+    server: Arc<RabbitMq>,
+    url: String,
+    vhost: String,
+}
+
+impl Shop {
+    async fn fresh() -> Option<Self> {
+        let started = tokio::task::spawn_blocking(RabbitMq::shared).await.unwrap();
+        let server = services::require(started)?;
+        let url = server.fresh_vhost().unwrap();
+        let vhost = url.rsplit('/').next().unwrap().to_owned();
+        let shop = Self { server, url, vhost };
+        shop.put("exchanges", "/events", &json!({"type": "topic", "durable": true}));
+        shop.put(
+            "queues",
+            "/orders",
+            &json!({"durable": true, "arguments": {"x-queue-type": "quorum"}}),
+        );
+        let binding = json!({"routing_key": "order.#"}).to_string();
+        for exchange in ["events", "amq.topic"] {
+            let path = format!("/api/bindings/{}/e/{exchange}/q/orders", shop.vhost);
+            shop.server.api("POST", &path, &binding).unwrap();
+        }
+        Some(shop)
+    }
+
+    fn put(&self, what: &str, name: &str, body: &Value) {
+        let path = format!("/api/{what}/{}{name}", self.vhost);
+        self.server.api("PUT", &path, &body.to_string()).unwrap();
+    }
+
+    /// What the queue has, looked at without taking it.
+    async fn messages(&self, count: usize) -> Vec<Value> {
+        let path = format!("/api/queues/{}/orders/get", self.vhost);
+        let look = json!({"count": 1000, "ackmode": "ack_requeue_true", "encoding": "auto"});
+        eventually(&format!("{count} messages in the queue"), || async {
+            let answer = self.server.api("POST", &path, &look.to_string()).ok()?;
+            let messages: Vec<Value> = serde_json::from_str(&answer).ok()?;
+            (messages.len() >= count).then_some(messages)
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_arrive_in_the_queue_with_their_headers() {
+    let Some(shop) = Shop::fresh().await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let broker = format!(
+        "[broker.rabbit]\nurl = \"{}\"\nexchange = \"events\"\n[subscription.rabbit]\nstore = \"shop\"\nto = \"rabbit\"\n",
+        shop.url
+    );
+    configure(folder.path(), "stdout:", &broker);
+    let store = store(folder.path()).await;
+    let daemon = Daemon::start(folder.path(), &[]).await;
+    let mut ids = Vec::new();
+    for n in 0..20 {
+        ids.push(publish(&store, &format!("order-{}", n % 4), n).await.to_string());
+    }
+    let messages = shop.messages(20).await;
+    assert_eq!(messages.len(), 20);
+    let id = |message: &Value| message["properties"]["message_id"].as_str().unwrap().to_owned();
+    let mut came: Vec<String> = messages.iter().map(id).collect();
+    came.sort();
+    ids.sort();
+    assert_eq!(came, ids);
+    let first = &messages[0];
+    assert_eq!(first["routing_key"], "order.placed");
+    assert_eq!(first["properties"]["headers"]["cloudEvents_specversion"], "1.0");
+    assert_eq!(first["properties"]["headers"]["cloudEvents_source"], "shop");
+    assert_eq!(first["properties"]["delivery_mode"], 2);
+    assert!(!daemon.said().contains("relevo:relevo"), "a password: {}", daemon.said());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_rabbitmq_cannot_be_reached_nothing_is_parked_and_all_arrives_afterwards() {
+    let Some(shop) = Shop::fresh().await else { return };
+    let proxy = Proxy::start(shop.server.address()).unwrap();
+    proxy.refuse();
+    let folder = tempfile::tempdir().unwrap();
+    configure(folder.path(), &proxy.url(&shop.url), "");
+    let store = store(folder.path()).await;
+    let daemon = Daemon::start(folder.path(), &[]).await;
+    for n in 0..10 {
+        publish(&store, &format!("order-{n}"), n).await;
+    }
+    eventually("the breaker opens", || async {
+        daemon.metric("relevo_breaker_open{").await.filter(|open| *open == 1.0)
+    })
+    .await;
+    let parked: i64 =
+        store.status().await.unwrap().subscriptions.iter().map(|s| s.parked_keys).sum();
+    assert_eq!(parked, 0);
+    proxy.heal();
+    assert_eq!(shop.messages(10).await.len(), 10);
+}
