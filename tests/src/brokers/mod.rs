@@ -1,0 +1,9 @@
+//! Harnesses that bring each broker before the conformance suite.
+
+mod memory;
+mod nats;
+mod rabbitmq;
+
+pub use memory::MemoryBrokerHarness;
+pub use nats::NatsHarness;
+pub use rabbitmq::RabbitMqHarness;

@@ -1,0 +1,268 @@
+//! RabbitMQ: one server for all cases, a virtual host for each; the restart has a server of its own.
+
+use async_trait::async_trait;
+use lapin::options::{
+    BasicGetOptions, BasicPublishOptions, ExchangeDeclareOptions, QueueBindOptions,
+    QueueDeclareOptions, QueueDeleteOptions,
+};
+use lapin::types::{AMQPValue, ByteArray, FieldTable, LongString};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
+use relevo_brokers::rabbitmq::{
+    BINDING, DeadLetterTo, RabbitMqConfig, RabbitMqPublisher, RabbitMqSubscriber,
+};
+use relevo_core::broker::cloudevents::Binding;
+use relevo_core::broker::{Capabilities, Publisher, Subscriber};
+use relevo_core::{Error, Kind, Result};
+use relevo_testkit::conformance::broker::{BrokerHarness, BrokerWorld, Consuming, Fault, Raw};
+use relevo_testkit::services::{self, Proxy, RabbitMq};
+use std::sync::Arc;
+use std::time::Duration;
+
+const EXCHANGE: &str = "events";
+const QUEUE: &str = "jobs";
+const EXCLUSIVE: &str = "jobs.one-at-a-time";
+const DEAD: &str = "jobs.dead";
+const MAX_BYTES: usize = 65_536;
+
+/// The kind of queue that the cases run on.
+#[derive(Debug, Clone, Copy)]
+pub enum RabbitMqHarness {
+    /// Replicated, always durable.
+    Quorum,
+    /// On one node.
+    Classic,
+}
+
+#[async_trait]
+impl BrokerHarness for RabbitMqHarness {
+    async fn fresh(&self, alone: bool) -> Option<Box<dyn BrokerWorld>> {
+        let start = move || match alone {
+            true => RabbitMq::start().map(Arc::new),
+            false => RabbitMq::shared(),
+        };
+        let started = tokio::task::spawn_blocking(start).await;
+        let server = services::require(started.unwrap_or_else(|error| panic!("{error}")))?;
+        let world = World::new(server, *self).await;
+        Some(Box::new(world.unwrap_or_else(|error| panic!("{error}"))))
+    }
+}
+
+struct World {
+    server: Arc<RabbitMq>,
+    proxy: Proxy,
+    direct: String,
+    kind: RabbitMqHarness,
+}
+
+fn error(why: impl std::fmt::Display) -> Error {
+    Error::new(Kind::StoreFailed, why.to_string())
+}
+
+impl World {
+    async fn new(server: Arc<RabbitMq>, kind: RabbitMqHarness) -> Result<Self> {
+        let maker = server.clone();
+        let vhost = tokio::task::spawn_blocking(move || maker.fresh_vhost()).await;
+        let direct = vhost.map_err(error)?.map_err(error)?;
+        let proxy = Proxy::start(server.address()).map_err(error)?;
+        let world = Self { server, proxy, direct, kind };
+        let (_connection, channel) = world.admin().await?;
+        declare_exchange(&channel).await?;
+        world.declare(&channel, QUEUE, "jobs.#", FieldTable::default()).await?;
+        world.declare(&channel, DEAD, "dead.never-by-topic", FieldTable::default()).await?;
+        // A queue that was declared a moment ago may not survive a crash: the restart waits.
+        Ok(world)
+    }
+
+    async fn admin(&self) -> Result<(Connection, Channel)> {
+        let connection = Connection::connect(&self.direct, ConnectionProperties::default());
+        let connection = connection.await.map_err(error)?;
+        let channel = connection.create_channel().await.map_err(error)?;
+        Ok((connection, channel))
+    }
+
+    async fn declare(
+        &self,
+        channel: &Channel,
+        queue: &str,
+        filter: &str,
+        mut arguments: FieldTable,
+    ) -> Result<()> {
+        let kind = match self.kind {
+            RabbitMqHarness::Quorum => "quorum",
+            RabbitMqHarness::Classic => "classic",
+        };
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString(kind.into()));
+        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        channel.queue_declare(queue.into(), options, arguments).await.map_err(error)?;
+        let (none, options) = (FieldTable::default(), QueueBindOptions::default());
+        let bound = channel.queue_bind(queue.into(), EXCHANGE.into(), filter.into(), options, none);
+        bound.await.map_err(error)
+    }
+
+    fn config(&self) -> Result<RabbitMqConfig> {
+        let config = RabbitMqConfig::to(&self.proxy.url(&self.direct))?;
+        Ok(config.exchange(EXCHANGE).max_message_bytes(MAX_BYTES).source("tests"))
+    }
+}
+
+async fn declare_exchange(channel: &Channel) -> Result<()> {
+    let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+    let none = FieldTable::default();
+    let declared = channel.exchange_declare(EXCHANGE.into(), ExchangeKind::Topic, options, none);
+    declared.await.map_err(error)
+}
+
+#[async_trait]
+impl BrokerWorld for World {
+    fn name(&self) -> &'static str {
+        "rabbitmq"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        RabbitMqConfig::to("amqp://localhost")
+            .map(|config| RabbitMqPublisher::new(config).capabilities())
+            .unwrap_or_default()
+    }
+
+    fn binding(&self) -> Binding {
+        BINDING
+    }
+
+    fn topic(&self) -> String {
+        "jobs.made".into()
+    }
+
+    fn unroutable(&self) -> String {
+        "nobody.cares".into()
+    }
+
+    fn oversize(&self) -> usize {
+        MAX_BYTES + 1
+    }
+
+    fn publisher(&self) -> Result<Arc<dyn Publisher>> {
+        Ok(Arc::new(RabbitMqPublisher::new(self.config()?)))
+    }
+
+    fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>> {
+        let queue = if consuming.exclusive { EXCLUSIVE } else { QUEUE };
+        let to = DeadLetterTo { exchange: String::new(), routing_key: Some(DEAD.into()) };
+        let prefetch = u16::try_from(consuming.max_unsettled).map_err(error)?;
+        let subscriber = RabbitMqSubscriber::new(self.config()?, queue);
+        let subscriber = Arc::new(subscriber.prefetch(prefetch).dead_letters(to));
+        if consuming.exclusive {
+            tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current().block_on(self.make_exclusive())
+            })?;
+        }
+        Ok(subscriber)
+    }
+
+    async fn stored(&self) -> Result<usize> {
+        let (_connection, channel) = self.admin().await?;
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue = channel.queue_declare(QUEUE.into(), options, FieldTable::default()).await;
+        Ok(queue.map_err(error)?.message_count() as usize)
+    }
+
+    async fn put(&self, raw: Raw) -> Result<()> {
+        let (_connection, channel) = self.admin().await?;
+        let mut table = FieldTable::default();
+        for (name, value) in raw.headers {
+            let value = match String::from_utf8(value) {
+                Ok(text) => AMQPValue::LongString(LongString::from(text.as_str())),
+                Err(bytes) => AMQPValue::ByteArray(ByteArray::from(bytes.into_bytes())),
+            };
+            table.insert(name.as_str().into(), value);
+        }
+        let mut properties = BasicProperties::default().with_headers(table);
+        if let Some(id) = raw.message_id {
+            properties = properties.with_message_id(id.as_str().into());
+        }
+        let options = BasicPublishOptions::default();
+        let topic = self.topic();
+        let sent = channel.basic_publish(
+            EXCHANGE.into(),
+            topic.as_str().into(),
+            options,
+            &raw.payload,
+            properties,
+        );
+        sent.await.map_err(error)?.await.map_err(error)?;
+        channel.close(200, "done".into()).await.map_err(error)
+    }
+
+    async fn dead(&self) -> Result<Vec<Raw>> {
+        let (_connection, channel) = self.admin().await?;
+        let mut dead = Vec::new();
+        let get = || channel.basic_get(DEAD.into(), BasicGetOptions::default());
+        while let Some(message) = get().await.map_err(error)? {
+            let headers = message.delivery.properties.headers().clone().unwrap_or_default();
+            let bytes = |value: &AMQPValue| match value {
+                AMQPValue::LongString(text) => text.as_bytes().to_vec(),
+                AMQPValue::ByteArray(bytes) => bytes.as_slice().to_vec(),
+                other => format!("{other:?}").into_bytes(),
+            };
+            dead.push(Raw {
+                message_id: None,
+                headers: headers.inner().iter().map(|(n, v)| (n.to_string(), bytes(v))).collect(),
+                payload: message.delivery.data.clone(),
+            });
+        }
+        // Not acknowledged: with the channel they go back.
+        Ok(dead)
+    }
+
+    async fn bound(&self, messages: usize) -> Result<()> {
+        self.delete().await?;
+        let mut arguments = FieldTable::default();
+        let most = i32::try_from(messages).map_err(error)?;
+        arguments.insert("x-max-length".into(), AMQPValue::LongInt(most));
+        arguments.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
+        let (_connection, channel) = self.admin().await?;
+        self.declare(&channel, QUEUE, "jobs.#", arguments).await
+    }
+
+    async fn delete(&self) -> Result<()> {
+        let (_connection, channel) = self.admin().await?;
+        let deleted = channel.queue_delete(QUEUE.into(), QueueDeleteOptions::default()).await;
+        deleted.map(drop).map_err(error)
+    }
+
+    async fn recreate(&self) -> Result<()> {
+        let (_connection, channel) = self.admin().await?;
+        self.declare(&channel, QUEUE, "jobs.#", FieldTable::default()).await
+    }
+
+    async fn fault(&self, fault: Fault) -> Result<()> {
+        tokio::task::block_in_place(|| match fault {
+            Fault::Cut => self.proxy.cut(),
+            Fault::Unreachable => self.proxy.refuse(),
+            Fault::Silence => self.proxy.half_open(),
+            Fault::LosesAnswerTo(text) => self.proxy.lose_reply_to(&text),
+            _ => {
+                self.proxy.heal();
+                // What was swallowed is missing: those connections are of no use.
+                self.proxy.cut();
+            }
+        });
+        Ok(())
+    }
+
+    async fn restart(&self) -> Result<()> {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let server = self.server.clone();
+        let restarted = tokio::task::spawn_blocking(move || server.restart()).await;
+        restarted.map_err(error)?.map_err(error)
+    }
+}
+
+impl World {
+    /// A queue of its own for one consumer at a time; it takes over the topics of the other.
+    async fn make_exclusive(&self) -> Result<()> {
+        let (_connection, channel) = self.admin().await?;
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
+        self.declare(&channel, EXCLUSIVE, "jobs.#", arguments).await
+    }
+}

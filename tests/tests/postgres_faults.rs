@@ -1,0 +1,97 @@
+//! Connections that break under the relay and its handlers: nothing is lost and nothing takes effect twice.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+use relevo_core::clock::Rng;
+use relevo_core::outbox::Subscription;
+use relevo_testkit::services::{self, Postgres, Proxy};
+use relevo_tests::engine::run;
+use relevo_tests::script::Script;
+use relevo_tests::world::{
+    EffectRow, PgHandlers, PostgresWorld, World, by_key, effects, event, quick, relay_with, stop,
+};
+use std::time::Duration;
+
+const ALL: [PgHandlers; 3] = [PgHandlers::Sqlx, PgHandlers::TokioPostgres, PgHandlers::Deadpool];
+const EVENTS: usize = 400;
+
+/// A world whose store and handlers go through a proxy, for each driver; the test itself goes straight.
+fn for_each_driver(test: impl AsyncFn(PostgresWorld, Proxy)) {
+    for handlers in ALL {
+        let Some(server) = services::require(Postgres::shared(15)) else { return };
+        let direct = server.create_database().unwrap();
+        let proxy = Proxy::start(server.address()).unwrap();
+        run(async || {
+            println!("handlers of {handlers:?}");
+            let world = PostgresWorld::at(&direct, &proxy.url(&direct), handlers).await;
+            test(world, proxy).await;
+        });
+    }
+}
+
+async fn publish_some(world: &PostgresWorld, from: usize, to: usize) {
+    for n in (from..to).step_by(4) {
+        world.publish((n..n + 4).map(|n| event(&format!("key-{}", n % 20), n)).collect()).await;
+    }
+}
+
+fn assert_in_order(rows: &[EffectRow]) {
+    for (key, payloads) in by_key(rows) {
+        let order: Vec<usize> = payloads.iter().map(|payload| payload.parse().unwrap()).collect();
+        assert!(order.is_sorted(), "{key}: {order:?}");
+        assert_eq!(order.len(), EVENTS / 20, "{key}: {order:?}");
+    }
+}
+
+async fn relay_in_small_batches(world: &PostgresWorld) -> relevo_core::relay::run::Running {
+    let mut config = quick();
+    config.batch = 3;
+    relay_with(world, Subscription::new("s"), config, &Script::done(), "relay").await
+}
+
+#[test]
+fn connections_cut_during_batches_lose_nothing_and_repeat_nothing() {
+    for_each_driver(async |world, proxy| {
+        let running = relay_in_small_batches(&world).await;
+        let mut rng = Rng::seeded(7);
+        for part in 0..20 {
+            let from = part * EVENTS / 20;
+            publish_some(&world, from, from + EVENTS / 20).await;
+            tokio::time::sleep(Duration::from_millis(rng.below(40))).await;
+            proxy.cut();
+        }
+        assert_in_order(&effects(&world, EVENTS).await);
+        stop(running).await;
+    });
+}
+
+#[test]
+fn a_commit_whose_reply_is_lost_takes_effect_once() {
+    for_each_driver(async |world, proxy| {
+        let running = relay_in_small_batches(&world).await;
+        for part in 0..10 {
+            let from = part * EVENTS / 10;
+            proxy.lose_reply_to("COMMIT");
+            publish_some(&world, from, from + EVENTS / 10).await;
+            let lost =
+                tokio::time::timeout(Duration::from_secs(20), proxy.until_lost(part as u64 + 1));
+            assert!(lost.await.is_ok(), "no commit's reply was lost in part {part}");
+        }
+        assert_in_order(&effects(&world, EVENTS).await);
+        stop(running).await;
+    });
+}
+
+#[test]
+fn a_server_out_of_reach_for_longer_than_the_lease_is_worked_on_when_it_is_back() {
+    for_each_driver(async |world, proxy| {
+        let running = relay_in_small_batches(&world).await;
+        publish_some(&world, 0, EVENTS / 2).await;
+        proxy.refuse();
+        publish_some(&world, EVENTS / 2, EVENTS).await;
+        // Longer than the lease of one second: that is what is tested.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        proxy.heal();
+        assert_in_order(&effects(&world, EVENTS).await);
+        stop(running).await;
+    });
+}

@@ -1,0 +1,320 @@
+//! One run: a database, processes on it, the journal beside them, and the verdict at the end.
+//!
+//! - `probes`: how long until every lane is at work again
+//! - `finish`: coming to rest, and the verdict
+
+mod finish;
+mod probes;
+
+use crate::broker::Broker;
+use crate::database::Database;
+use crate::journal::Journal;
+use crate::process::Process;
+use crate::report::Figures;
+use crate::worker::{Broken, tripwire::Tripwire};
+use anyhow::{Context, Result, ensure};
+use relevo_core::clock::Rng;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The lease of all workers.
+pub const LEASE: Duration = Duration::from_secs(1);
+/// A dead owner's lanes are at work again within this, on a machine that is not busy with other things.
+pub const TAKEOVER_LIMIT: Duration = Duration::from_secs(3);
+/// After any other fault has ended, everything is at work again within this.
+pub const RECOVERY_LIMIT: Duration = Duration::from_secs(30);
+/// A process that was asked to end has ended within this.
+const END_LIMIT: Duration = Duration::from_secs(30);
+
+/// What all runs share.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The program of workers and writers.
+    pub program: PathBuf,
+    /// What a run is decided by.
+    pub seed: u64,
+    /// A dead owner's lanes must be at work again within this.
+    pub takeover_limit: Duration,
+}
+
+/// How a relay differs from the default.
+#[derive(Debug, Clone, Default)]
+pub struct Relays {
+    /// Another way to the database: through a proxy, with settings of a session.
+    pub url: Option<String>,
+    /// A step at which it gets a signal.
+    pub trip: Option<Tripwire>,
+    /// Wrong on purpose.
+    pub broken: Option<Broken>,
+    /// Further arguments.
+    pub args: Vec<String>,
+}
+
+impl Relays {
+    /// With one more argument.
+    pub fn arg(mut self, name: &str, value: impl ToString) -> Self {
+        self.args.extend([name.to_owned(), value.to_string()]);
+        self
+    }
+}
+
+/// A run under way.
+#[derive(Debug)]
+pub struct Rig {
+    scenario: String,
+    run: Run,
+    began: Instant,
+    folder: TempDir,
+    /// The database.
+    pub database: Database,
+    journal: Arc<Mutex<Journal>>,
+    /// The relays at work.
+    pub relays: Vec<Process>,
+    /// The writers at work.
+    pub writers: Vec<Process>,
+    outside: Option<Arc<Broker>>,
+    /// What was done so far.
+    pub figures: Figures,
+    problems: Vec<String>,
+    /// Decides everything that is left to chance.
+    pub rng: Rng,
+    started: u32,
+    probed: i64,
+    /// How long nothing may move before it counts as at rest.
+    pub patience: Duration,
+    probe_keys: Vec<String>,
+}
+
+impl Rig {
+    /// A run on an empty database; its tables are made here.
+    pub async fn new(run: &Run, scenario: &str, database: Database) -> Result<Self> {
+        database.create().await.context("making the tables")?;
+        Ok(Self {
+            scenario: scenario.to_owned(),
+            run: run.clone(),
+            began: Instant::now(),
+            folder: tempfile::Builder::new().prefix("relevo-torture-").tempdir()?,
+            database,
+            journal: Arc::default(),
+            relays: Vec::new(),
+            writers: Vec::new(),
+            outside: None,
+            figures: Figures::default(),
+            problems: Vec::new(),
+            rng: Rng::seeded(run.seed),
+            started: 0,
+            probed: 0,
+            patience: RECOVERY_LIMIT,
+            probe_keys: probes::one_key_for_each_lane(),
+        })
+    }
+
+    /// Effects happen outside, at this broker, instead of in the database.
+    pub fn towards(&mut self, broker: Arc<Broker>) {
+        self.outside = Some(broker);
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.rng.below(bound)
+    }
+
+    /// Something between the two, by chance.
+    pub fn between(&mut self, least_ms: u64, most_ms: u64) -> Duration {
+        Duration::from_millis(least_ms + self.rng.below(most_ms - least_ms + 1))
+    }
+
+    /// Notes what should not have been.
+    pub fn problem(&mut self, what: impl Into<String>) {
+        self.problems.push(what.into());
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spawn(&mut self, kind: &str, args: Vec<String>) -> Result<Process> {
+        self.started += 1;
+        let name = format!("{kind}-{}", self.started);
+        let mut all = vec![kind.to_owned()];
+        all.extend(args);
+        if kind == "relay" {
+            all.extend(["--member".to_owned(), name.clone()]);
+        }
+        Process::start(&self.run.program, &name, &all, self.folder.path(), &self.journal)
+    }
+
+    /// Starts a relay without waiting for it.
+    pub fn spawn_relay(&mut self, how: &Relays) -> Result<Process> {
+        let url = how.url.clone().unwrap_or_else(|| self.database.url().to_owned());
+        let mut args = vec!["--store".to_owned(), url];
+        if let Some(trip) = &how.trip {
+            args.extend(["--trip".to_owned(), trip.to_string()]);
+        }
+        if let Some(broken) = how.broken {
+            args.extend(["--broken".to_owned(), value_name(broken)]);
+        }
+        if let Some(broker) = &self.outside {
+            args.extend(["--outside".to_owned(), broker.address().to_owned()]);
+        }
+        args.extend(how.args.clone());
+        self.spawn("relay", args)
+    }
+
+    /// Starts relays and waits until they work.
+    pub fn start_relays(&mut self, count: usize, how: &Relays) -> Result<()> {
+        for _ in 0..count {
+            let relay = self.spawn_relay(how)?;
+            self.relays.push(relay);
+        }
+        for relay in &self.relays {
+            ensure!(
+                relay.wait_until(RECOVERY_LIMIT, |told| told.ready),
+                "{} does not start",
+                relay.name
+            );
+        }
+        Ok(())
+    }
+
+    /// Starts a process with so many writers in it; `args` as on its command line.
+    pub fn start_writers(&mut self, writers: u64, args: &[&str]) -> Result<()> {
+        let url = self.database.url().to_owned();
+        self.start_writers_at(&url, writers, args)
+    }
+
+    /// Like [`Self::start_writers`], by another way to the database.
+    pub fn start_writers_at(&mut self, url: &str, writers: u64, args: &[&str]) -> Result<()> {
+        let seed = self.rng.next_u64() >> 32;
+        let mut all: Vec<String> =
+            ["--store", url, "--writers", &writers.to_string(), "--seed", &seed.to_string()]
+                .map(str::to_owned)
+                .into();
+        all.extend(args.iter().map(ToString::to_string));
+        let writer = self.spawn("writer", all)?;
+        self.writers.push(writer);
+        Ok(())
+    }
+
+    /// Waits until every relay works and has caught up, and for as long as they need to know each other.
+    pub async fn settle(&mut self) -> Result<()> {
+        for relay in &self.relays {
+            ensure!(
+                relay.wait_until(RECOVERY_LIMIT, |told| told.ready),
+                "{} does not start",
+                relay.name
+            );
+        }
+        self.probe(Instant::now(), RECOVERY_LIMIT).await?;
+        self.work(LEASE + LEASE / 4).await;
+        Ok(())
+    }
+
+    /// Lets it run until so many transactions were told of, however slow the machine is.
+    pub async fn work_until(&self, transactions: usize) -> Result<()> {
+        let deadline = Instant::now() + 4 * RECOVERY_LIMIT;
+        while self.journal().len() < transactions {
+            ensure!(Instant::now() < deadline, "the writers do not come to {transactions}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// How many transactions were told of.
+    pub fn transactions(&self) -> usize {
+        self.journal().len()
+    }
+
+    /// How many transactions of each shape came to their end.
+    pub fn shapes(&self) -> BTreeMap<String, u64> {
+        self.journal()
+            .shapes()
+            .into_iter()
+            .map(|(shape, count)| (shape.to_owned(), count))
+            .collect()
+    }
+
+    /// How often something happened to the relays at work.
+    pub fn met(&self, what: &str) -> u64 {
+        self.relays.iter().map(|relay| relay.told().met.get(what).copied().unwrap_or(0)).sum()
+    }
+
+    /// Lets it run for a while.
+    pub async fn work(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// Kills a relay at a random moment with work in flight, and starts another in its place. Answers when it died.
+    pub fn kill_relay(&mut self, how: &Relays) -> Result<Instant> {
+        let victim = self.below(self.relays.len() as u64) as usize;
+        let delay = Duration::from_micros(self.below(8000));
+        let relay = &mut self.relays[victim];
+        if relay.wait_until(RECOVERY_LIMIT, |told| told.in_flight() > 0) {
+            std::thread::sleep(delay);
+            // What was in flight may be done by now; the next batch is as good.
+            relay.wait_until(Duration::from_secs(5), |told| told.in_flight() > 0);
+        }
+        let died = Instant::now();
+        let in_flight = relay.kill();
+        self.figures.kill(in_flight);
+        self.figures.fault("kill -9 of a relay");
+        self.relays[victim] = self.spawn_relay(how)?;
+        Ok(died)
+    }
+
+    /// Asks a relay to end, expects that it does so well, and starts another. Answers when it was asked.
+    pub fn terminate_relay(&mut self, how: &Relays) -> Result<Instant> {
+        let victim = self.below(self.relays.len() as u64) as usize;
+        let next = self.spawn_relay(how)?;
+        let mut relay = std::mem::replace(&mut self.relays[victim], next);
+        let asked = Instant::now();
+        match relay.terminate(END_LIMIT) {
+            Ok(0) => self.figures.fault("SIGTERM of a relay"),
+            Ok(_) => self.figures.fault("SIGTERM of a relay with work in flight"),
+            Err(error) => self.problem(format!("{error:#}")),
+        }
+        Ok(asked)
+    }
+
+    /// Takes over what another run's journal knows: this one goes on with a copy of its database.
+    pub fn inherit(&mut self, other: &Rig) {
+        self.journal = Arc::new(Mutex::new(other.journal().clone().as_inherited()));
+        self.probed = other.probed;
+    }
+
+    /// Kills a writer and starts another.
+    pub fn kill_writer(&mut self, writers: u64, args: &[&str]) -> Result<()> {
+        drop(self.writers.pop());
+        self.figures.fault("kill -9 of a writer");
+        self.start_writers(writers, args)
+    }
+
+    /// Waits until relays have work in hand, and answers how many events.
+    pub fn wait_for_flight(&self) -> usize {
+        let deadline = Instant::now() + RECOVERY_LIMIT;
+        loop {
+            let in_flight = self.relays.iter().map(|relay| relay.told().in_flight()).sum();
+            if in_flight > 0 || Instant::now() > deadline {
+                return in_flight;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends what writers prepared and will not end, because their session died with the server.
+    pub async fn end_prepared(&mut self) -> Result<()> {
+        if let Database::Postgres(database) = &self.database {
+            let ended = database.end_prepared().await?;
+            (0..ended).for_each(|_| self.figures.fault("second phase after a crash"));
+        }
+        Ok(())
+    }
+}
+
+fn value_name(broken: Broken) -> String {
+    use clap::ValueEnum;
+    broken.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,88 @@
+use super::on_postgres;
+use crate::report::Outcome;
+use crate::rig::{Relays, Rig, Run};
+use anyhow::Result;
+use relevo_testkit::services::{Postgres, Proxy};
+use std::time::{Duration, Instant};
+
+/// Everything a network does, to some relays and some of the writers; another relay and other writers have none of it.
+/// With `alone` also while no relay is left that does not suffer.
+pub async fn network(
+    run: &Run,
+    name: &str,
+    server: &Postgres,
+    rounds: u64,
+    alone: bool,
+) -> Result<Outcome> {
+    let proxy = Proxy::start(server.address())?;
+    let mut rig = Rig::new(run, name, on_postgres(server)?).await?;
+    let through = proxy.url(rig.database.url());
+    let near = Relays::default();
+    let far = Relays { url: Some(through.clone()), ..Relays::default() };
+    rig.start_relays(1, &near)?;
+    rig.start_relays(1, &far)?;
+    rig.start_relays(1, &far.clone().arg("--driver", "sqlx"))?;
+    rig.start_writers(6, &["--pause-ms", "400"])?;
+    rig.start_writers_at(&through, 6, &["--pause-ms", "400"])?;
+    for _ in 0..rounds {
+        lost_replies(&mut rig, &proxy).await;
+        let from = Instant::now();
+        for _ in 0..5 {
+            proxy.cut();
+            rig.figures.fault("connections cut");
+            let calm = rig.between(20, 200);
+            rig.work(calm).await;
+        }
+        rig.measure_recovery(from).await?;
+        silence(&mut rig, &proxy, "half-open connections", Proxy::half_open).await?;
+        silence(&mut rig, &proxy, "server unreachable", Proxy::refuse).await?;
+        silence(&mut rig, &proxy, "replies vanish", Proxy::lose_replies).await?;
+        proxy.delay(Duration::from_millis(20));
+        rig.figures.fault("every packet late");
+        rig.work(Duration::from_millis(700)).await;
+        proxy.heal();
+        rig.measure_recovery(Instant::now()).await?;
+    }
+    if alone {
+        half_open_alone(&mut rig, &proxy).await?;
+    }
+    rig.finish().await
+}
+
+/// Half-open connections that nobody ever resets, and nobody else to take over: only the relays' own patience helps.
+async fn half_open_alone(rig: &mut Rig, proxy: &Proxy) -> Result<()> {
+    drop(rig.relays.remove(0));
+    proxy.half_open();
+    rig.figures.fault("half-open connections, nobody else there");
+    rig.work(Duration::from_secs(2)).await;
+    proxy.heal();
+    rig.measure_recovery(Instant::now()).await
+}
+
+/// Commits (and other requests) that the server carries out and whose answer never arrives.
+async fn lost_replies(rig: &mut Rig, proxy: &Proxy) {
+    for turn in 0..12 {
+        if turn % 3 == 2 {
+            let count = rig.below(40) as usize;
+            proxy.lose_reply_after(count);
+            rig.figures.fault("a reply lost");
+        } else {
+            proxy.lose_reply_to("COMMIT");
+            rig.figures.fault("reply lost after COMMIT");
+        }
+        let calm = rig.between(40, 150);
+        rig.work(calm).await;
+    }
+    proxy.heal();
+}
+
+/// A fault that lasts: the relay that does not suffer it takes all lanes meanwhile.
+async fn silence(rig: &mut Rig, proxy: &Proxy, name: &str, begin: fn(&Proxy)) -> Result<()> {
+    begin(proxy);
+    let began = Instant::now();
+    rig.figures.fault(name);
+    rig.measure_takeover(began).await?;
+    proxy.heal();
+    proxy.cut();
+    rig.measure_recovery(Instant::now()).await
+}

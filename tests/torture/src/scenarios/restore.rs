@@ -1,0 +1,121 @@
+use super::on_postgres;
+use crate::database::{Database, PostgresDatabase};
+use crate::report::Outcome;
+use crate::rig::{Relays, Rig, Run};
+use anyhow::{Context, Result, ensure};
+use relevo_testkit::services::{Postgres, Proxy, pg_client, sql};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// A dump taken while everything is at work, restored into another cluster, where the work goes on.
+///
+/// Judged twice: the first cluster, which never noticed, and the second, whose truth is what the dump brought and
+/// what was published there since.
+pub async fn restore(
+    run: &Run,
+    name: &str,
+    from: &Postgres,
+    to: &Postgres,
+) -> Result<[Outcome; 2]> {
+    let folder = tempfile::tempdir()?;
+    let dump = folder.path().join("dump.sql");
+    let mut first =
+        Rig::new(run, &format!("{name}: the first cluster"), on_postgres(from)?).await?;
+    first.start_relays(2, &Relays::default())?;
+    let shapes = ["--pause-ms", "300", "--inside-ms", "20", "--two-phase", "--hold-ms", "1500"];
+    first.start_writers(16, &shapes)?;
+    first.work(Duration::from_secs(3)).await;
+    dump_of(first.database.url(), &dump)?;
+    first.figures.fault("dump while at work");
+    let restored = on_postgres(to)?;
+    restore_into(&restored, &dump)?;
+    let mut second = Rig::new(run, &format!("{name}: the second cluster"), restored).await?;
+    second.inherit(&first);
+    first.work(Duration::from_millis(500)).await;
+    let first = first.finish().await?;
+    second.figures.fault("restored into another cluster");
+    second.start_relays(2, &Relays::default())?;
+    second.start_writers(16, &shapes)?;
+    second.measure_recovery(std::time::Instant::now()).await?;
+    second.work(Duration::from_secs(2)).await;
+    let mut second = second.finish().await?;
+    if !second.figures.notes.iter().any(|note| note.contains("cluster")) {
+        second.problems.push("nothing was said of the move to another cluster".into());
+    }
+    Ok([first, second])
+}
+
+/// The database moves to another cluster under relays that never stop: their connections break, and the next ones meet
+/// the restored copy. What was committed but not delivered before must come without anything new being published.
+pub async fn moved_under_relays(
+    run: &Run,
+    name: &str,
+    from: &Postgres,
+    to: &Postgres,
+) -> Result<Outcome> {
+    let folder = tempfile::tempdir()?;
+    let dump = folder.path().join("dump.sql");
+    let proxy = Proxy::start(from.address())?;
+    let mut rig = Rig::new(run, name, on_postgres(from)?).await?;
+    let through = proxy.url(rig.database.url());
+    rig.start_relays(2, &Relays { url: Some(through), ..Relays::default() })?;
+    let shapes = ["--pause-ms", "200", "--inside-ms", "20", "--hold-ms", "300"];
+    rig.start_writers(16, &shapes)?;
+    rig.work(Duration::from_secs(2)).await;
+    proxy.refuse();
+    rig.work(Duration::from_secs(1)).await;
+    rig.end_writers().await?;
+    dump_of(rig.database.url(), &dump)?;
+    let restored = PostgresDatabase::new(to.url(&database_name(rig.database.url())));
+    sql::execute(
+        &to.url("postgres"),
+        &format!("CREATE DATABASE {} TEMPLATE template0", database_name(&restored.url)),
+    )?;
+    rig.database = Database::Postgres(restored);
+    restore_into(&rig.database, &dump)?;
+    rig.figures.fault("moved to another cluster under running relays");
+    proxy.lead_to(to.address());
+    proxy.heal();
+    rig.come_to_rest().await?;
+    rig.start_writers(16, &shapes)?;
+    rig.measure_recovery(std::time::Instant::now()).await?;
+    rig.work(Duration::from_secs(1)).await;
+    rig.finish().await
+}
+
+fn database_name(url: &str) -> String {
+    url.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// `pg_dump` refuses servers newer than itself: why there is none for this one.
+pub fn cannot_dump(server: &Postgres) -> Result<Option<String>> {
+    let output = Command::new(pg_client("pg_dump")?).arg("--version").output()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let version = text.rsplit(' ').find_map(|word| word.split('.').next()?.parse::<u16>().ok());
+    let major = version.with_context(|| format!("a version in {text:?}"))?;
+    let too_old = format!("{text} refuses a server of version {}", server.major());
+    Ok((major < server.major()).then_some(too_old))
+}
+
+fn dump_of(url: &str, file: &Path) -> Result<()> {
+    let mut command = Command::new(pg_client("pg_dump")?);
+    command.arg("--dbname").arg(url).arg("--file").arg(file);
+    succeed(command)
+}
+
+fn restore_into(database: &Database, file: &Path) -> Result<()> {
+    let mut command = Command::new(pg_client("psql")?);
+    command
+        .args(["--quiet", "--set", "ON_ERROR_STOP=1", "--dbname"])
+        .arg(database.url())
+        .arg("--file")
+        .arg(file);
+    succeed(command)
+}
+
+fn succeed(mut command: Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

@@ -1,0 +1,145 @@
+use super::Load;
+use crate::database::Database;
+use crate::process::Process;
+use crate::report::Outcome;
+use crate::rig::{LEASE, Relays, Rig, Run};
+use crate::worker::tripwire::{STEPS, Tripwire};
+use anyhow::Result;
+use std::time::Duration;
+
+/// Every step comes by again and again, however slow the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+const END_LIMIT: Duration = Duration::from_secs(30);
+/// But these: they belong to an orderly end.
+const AT_THE_END: [&str; 2] = ["release", "forget"];
+
+/// `kill -9` and SIGTERM exactly before and after each step of a relay, beside one that goes on.
+pub async fn signals_at_steps(
+    run: &Run,
+    name: &str,
+    database: Database,
+    rounds: u64,
+) -> Result<Outcome> {
+    let load = Load::on(&database);
+    // No session of SQLite can be ended from outside, and without an error no lane is read again.
+    let unreachable = if matches!(database, Database::Sqlite(_)) { "load" } else { "" };
+    let mut rig = Rig::new(run, name, database).await?;
+    rig.start_relays(1, &Relays::default())?;
+    rig.start_writers(load.writers, &[load.args, &["--trouble"]].concat())?;
+    for step in (0..rounds).flat_map(|_| STEPS).filter(|step| *step != unreachable) {
+        // All four at once: most of the time is spent waiting for the step to come by.
+        let mut killed =
+            [tripped(&mut rig, step, true, "kill")?, tripped(&mut rig, step, false, "kill")?];
+        let mut asked =
+            [tripped(&mut rig, step, true, "term")?, tripped(&mut rig, step, false, "term")?];
+        for (before, (killed, asked)) in
+            [true, false].into_iter().zip(killed.iter_mut().zip(&mut asked))
+        {
+            expect_kill(&mut rig, killed, step, before);
+            expect_end(&mut rig, asked, step, before);
+        }
+    }
+    rig.finish().await
+}
+
+/// At which time a step comes by it gets its signal; some come by only once.
+fn nth(rig: &mut Rig, step: &str) -> u64 {
+    let comes_often = ["beat", "page", "savepoint", "handle", "fence", "commit"].contains(&step);
+    if comes_often { 1 + rig.below(4) } else { 1 }
+}
+
+fn tripped(rig: &mut Rig, step: &str, before: bool, signal: &str) -> Result<Process> {
+    let nth = nth(rig, step);
+    let trip = Some(Tripwire { step: step.into(), before, nth, signal: signal.into() });
+    let how = Relays { trip, ..Relays::default() };
+    // A lane is read again only after an error: here, of a session that idled for a moment.
+    let how = if step == "load" { how.arg("--idle-limit-ms", 1) } else { how };
+    rig.spawn_relay(&how)
+}
+
+fn moment(step: &str, before: bool) -> String {
+    format!("{} {step}", if before { "before" } else { "after" })
+}
+
+/// Waits until the wire has ended it; what comes only at an orderly end is asked for.
+fn ends_at(relay: &mut Process, step: &str) -> bool {
+    if AT_THE_END.contains(&step) {
+        has_worked(relay);
+        relay.ask_to_end();
+    }
+    relay.wait_end(PATIENCE)
+}
+
+fn expect_kill(rig: &mut Rig, relay: &mut Process, step: &str, before: bool) {
+    if !ends_at(relay, step) || relay.told().stopped {
+        rig.problem(format!("no kill {}: the step was not reached", moment(step, before)));
+    } else {
+        rig.figures.fault(&format!("kill -9 {}", moment(step, before)));
+        let in_flight = relay.told().in_flight();
+        rig.figures.kill(in_flight);
+    }
+}
+
+fn expect_end(rig: &mut Rig, relay: &mut Process, step: &str, before: bool) {
+    if !ends_at(relay, step) {
+        rig.problem(format!("no SIGTERM {}: the step was not reached", moment(step, before)));
+        relay.ask_to_end();
+    }
+    match relay.ended_well(END_LIMIT) {
+        Ok(()) => rig.figures.fault(&format!("SIGTERM {}", moment(step, before))),
+        Err(error) => rig.problem(format!("SIGTERM {}: {error:#}", moment(step, before))),
+    }
+}
+
+/// A relay that falls asleep exactly before or after a step and wakes when others have its lanes.
+pub async fn zombies_at_steps(
+    run: &Run,
+    name: &str,
+    database: Database,
+    steps: &[&str],
+) -> Result<Outcome> {
+    let load = Load::on(&database);
+    let mut rig = Rig::new(run, name, database).await?;
+    rig.start_relays(1, &Relays::default())?;
+    rig.start_writers(load.writers, &[load.args, &["--trouble"]].concat())?;
+    for step in steps {
+        for before in [true, false] {
+            let relay = sleepy(&mut rig, step, before)?;
+            sleep_past_the_lease(&mut rig, relay, step, before).await;
+        }
+    }
+    rig.finish().await
+}
+
+fn sleepy(rig: &mut Rig, step: &str, before: bool) -> Result<Process> {
+    let nth = nth(rig, step);
+    let trip = Some(Tripwire { step: step.into(), before, nth, signal: "stop".into() });
+    // The server must not end the sleeper's transaction: the fence alone has to hold.
+    let idle_limit_ms = if step == "load" { 1 } else { 60_000 };
+    let how = Relays { trip, ..Relays::default() }.arg("--idle-limit-ms", idle_limit_ms);
+    rig.spawn_relay(&how)
+}
+
+async fn sleep_past_the_lease(rig: &mut Rig, mut relay: Process, step: &str, before: bool) {
+    let moment = moment(step, before);
+    if AT_THE_END.contains(&step) {
+        has_worked(&relay);
+        relay.ask_to_end();
+    }
+    if relay.wait_paused(PATIENCE) {
+        rig.figures.fault(&format!("SIGSTOP {moment}"));
+        rig.work(LEASE + LEASE / 2).await;
+    } else {
+        rig.problem(format!("no pause {moment}: the step was not reached"));
+    }
+    relay.resume();
+    relay.ask_to_end();
+    if let Err(error) = relay.ended_well(END_LIMIT) {
+        rig.problem(format!("woken {moment}: {error:#}"));
+    }
+}
+
+/// Waits until a relay has lanes.
+fn has_worked(relay: &Process) {
+    relay.wait_until(PATIENCE, |told| told.in_flight() > 0 || !told.ends.is_empty());
+}

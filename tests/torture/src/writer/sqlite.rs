@@ -1,0 +1,117 @@
+use super::{Plan, Shape, WriterOptions, published};
+use crate::story::{Fate, Intent, Line, now_ns, tell};
+use anyhow::{Context, Result};
+use relevo::sqlite::SqliteOutbox;
+use relevo::{EventId, NewEvent};
+use relevo_core::clock::Rng;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::time::Duration;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+const COUNT_UP: &str =
+    "UPDATE aggregate SET version = version + 1 WHERE key = ?1 RETURNING version";
+const BY_INSERT: &str =
+    "INSERT INTO relevo_outbox (topic, key, payload, id) VALUES (?1, ?2, ?3, ?4)";
+const BY_NEXT_INSERT: &str =
+    "INSERT INTO relevo_outbox (topic, key, payload, id, note) VALUES (?1, ?2, ?3, ?4, 'next')";
+
+pub(super) async fn run(options: &WriterOptions, stopped: watch::Receiver<bool>) -> Result<()> {
+    let mut writers = tokio::task::JoinSet::new();
+    for number in 0..options.writers {
+        let (options, stopped) = (options.clone(), stopped.clone());
+        let rng = Rng::seeded(options.seed.wrapping_mul(1000).wrapping_add(number));
+        writers.spawn_blocking(move || write(&options, rng, &stopped));
+    }
+    while let Some(ended) = writers.join_next().await {
+        ended.context("a writer panicked")??;
+    }
+    Ok(())
+}
+
+fn write(options: &WriterOptions, mut rng: Rng, stopped: &watch::Receiver<bool>) -> Result<()> {
+    // SQLite has no second phase; a transaction of that shape is committed at once.
+    let path = options.store.trim_start_matches("sqlite:");
+    let mut connection = Connection::open(path)?;
+    connection.busy_timeout(Duration::from_secs(10))?;
+    while !*stopped.borrow() {
+        let plan = Plan::next(&mut rng, options);
+        if let Err(error) = transaction(&mut connection, &plan, &mut rng, options) {
+            tracing::debug!(%error, "a transaction failed");
+        }
+        rest(&mut rng, options.pause_ms);
+    }
+    Ok(())
+}
+
+fn rest(rng: &mut Rng, longest_ms: u64) {
+    std::thread::sleep(Duration::from_micros(rng.below(longest_ms * 1000 + 1)));
+}
+
+fn transaction(
+    connection: &mut Connection,
+    plan: &Plan,
+    rng: &mut Rng,
+    options: &WriterOptions,
+) -> Result<()> {
+    let insert = if options.next { BY_NEXT_INSERT } else { BY_INSERT };
+    let shape = plan.shape.name().to_owned();
+    let mut intent = Intent { tx: Uuid::now_v7(), shape, ..Intent::default() };
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let publish_first = plan.shape == Shape::PublishFirst;
+    let mut versions = Vec::new();
+    if !publish_first {
+        versions = count_up(&tx, plan)?;
+    }
+    for (place, (key, fate)) in plan.events.iter().enumerate() {
+        // The write lock is taken when the transaction begins, so the version is the order whoever counts first.
+        let event = published(&plan.keys[*key], *fate, place as u32, true);
+        publish(&tx, insert, (&event.key, event.fate, event.id), rng)?;
+        if plan.shape == Shape::Savepoint {
+            let undone = Uuid::now_v7();
+            tx.execute_batch("SAVEPOINT s")?;
+            publish(&tx, insert, (&event.key, Fate::Plain, undone), rng)?;
+            tx.execute_batch("ROLLBACK TO s; RELEASE s")?;
+            intent.undone.push(undone);
+        }
+        intent.events.push(event);
+    }
+    rest(rng, options.inside_ms);
+    if publish_first {
+        versions = count_up(&tx, plan)?;
+    }
+    for (event, (key, _)) in intent.events.iter_mut().zip(&plan.events) {
+        event.version = versions[*key];
+    }
+    tx.execute("INSERT INTO business (tx) VALUES (?1)", [intent.tx.to_string()])?;
+    tell(&Line::Intent(intent.clone()));
+    if plan.shape == Shape::Rollback {
+        tell(&Line::RolledBack(intent.tx));
+        return Ok(tx.rollback()?);
+    }
+    tx.commit()?;
+    tell(&Line::Committed(intent.tx, now_ns()));
+    Ok(())
+}
+
+fn count_up(tx: &Transaction<'_>, plan: &Plan) -> Result<Vec<i64>> {
+    let mut statement = tx.prepare_cached(COUNT_UP)?;
+    let versions: rusqlite::Result<Vec<i64>> =
+        plan.keys.iter().map(|key| statement.query_row([key], |row| row.get(0))).collect();
+    Ok(versions?)
+}
+
+fn publish(
+    tx: &Transaction<'_>,
+    insert: &str,
+    (key, fate, id): (&str, Fate, Uuid),
+    rng: &mut Rng,
+) -> Result<()> {
+    if rng.below(2) == 0 {
+        let event = NewEvent::bytes(fate.topic(), "1").key(key).id(EventId(id));
+        SqliteOutbox::default().publish_sync(tx, event)?;
+    } else {
+        tx.execute(insert, (fate.topic(), key, b"1", id.to_string()))?;
+    }
+    Ok(())
+}

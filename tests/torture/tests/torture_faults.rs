@@ -1,0 +1,189 @@
+//! Every other fault: sleepers, networks, disks, conflicts, commit order, another cluster.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+mod common;
+
+use relevo_torture::scenarios::{self, on_postgres, on_sqlite};
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sleepers_that_wake_after_their_lease_change_nothing_on_postgres() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let database = on_postgres(&server).unwrap();
+    scenarios::zombies(&common::run(11), "zombies on PostgreSQL 15", database, 5)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sleepers_that_wake_after_their_lease_change_nothing_on_sqlite() {
+    let _turn = common::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let database = on_sqlite(folder.path());
+    scenarios::zombies(&common::run(12), "zombies on SQLite", database, 3)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeper_that_holds_one_lane_does_not_hold_the_others() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let database = on_postgres(&server).unwrap();
+    let name = "a sleeper with a lock on PostgreSQL 15";
+    let outcome = scenarios::sleeper_with_a_lock(&common::run(25), name, database, 2).await;
+    outcome.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeper_is_fenced_off_at_every_step_that_matters() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(18) else { return };
+    let database = on_postgres(&server).unwrap();
+    let steps = ["take", "page", "handle", "fence", "commit", "record"];
+    let name = "zombies at chosen steps on PostgreSQL 18";
+    scenarios::zombies_at_steps(&common::run(13), name, database, &steps)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_and_sigterm_at_every_step_lose_nothing() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let database = on_postgres(&server).unwrap();
+    let name = "signals at every step on PostgreSQL 15";
+    scenarios::signals_at_steps(&common::run(14), name, database, 1).await.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_at_random_moments_hands_the_lanes_on() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let database = on_postgres(&server).unwrap();
+    scenarios::terminations(&common::run(15), "SIGTERM on PostgreSQL 15", database, 10)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cut_half_open_slow_and_forgetful_connections_lose_nothing() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let name = "network faults on PostgreSQL 15";
+    scenarios::network(&common::run(16), name, &server, 1, false).await.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadlocks_serialization_failures_timeouts_and_a_small_pool_lose_nothing() {
+    let _turn = common::turn().await;
+    // Of its own: what it counts stands in the server's log.
+    let Some(server) = relevo_testkit::services::require(scenarios::server(15)) else { return };
+    let time = common::seconds(6);
+    scenarios::conflicts(&common::run(17), "conflicts on PostgreSQL 15", &server, time)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_loses_nothing() {
+    let _turn = common::turn().await;
+    if let Err(error) = scenarios::SmallDisk::new(1) {
+        eprintln!("SKIPPED: disk full: {error:#}");
+        return;
+    }
+    scenarios::disk_full_on_sqlite(&common::run(18), "disk full on SQLite", 2)
+        .await
+        .unwrap()
+        .expect_clean();
+    let Some(server) = common::server(15) else { return };
+    let name = "disk full on PostgreSQL 15";
+    scenarios::disk_full_on_postgres(&common::run(18), name, &server, 2)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+async fn commit_order_on(major: u16, seed: u64) {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(major) else { return };
+    let (time, hold) = (common::seconds(7), Duration::from_secs(4));
+    let name = format!("commit order on PostgreSQL {major}");
+    scenarios::commit_order(&common::run(seed), &name, &server, time, hold)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_order_is_kept_on_postgres_15() {
+    commit_order_on(15, 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_order_is_kept_on_postgres_18() {
+    commit_order_on(18, 21).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_forgets_refuses_and_goes_away_gets_everything_in_order() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(18) else { return };
+    let database = on_postgres(&server).unwrap();
+    scenarios::outside(&common::run(22), "an outside broker", database, 10)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_restored_into_another_cluster_goes_on_there() {
+    let _turn = common::turn().await;
+    let Some(from) = common::server(15) else { return };
+    // A second cluster of the same version: `pg_dump` refuses servers newer than itself.
+    let Some(to) = relevo_testkit::services::require(scenarios::server(15)) else { return };
+    for outcome in
+        scenarios::restore(&common::run(23), "dump and restore", &from, &to).await.unwrap()
+    {
+        outcome.expect_clean();
+    }
+    let name = "a move under running relays";
+    scenarios::moved_under_relays(&common::run(23), name, &from, &to).await.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_that_moves_under_old_and_new_programs_loses_nothing_on_postgres() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(18) else { return };
+    let database = on_postgres(&server).unwrap();
+    let name = "a rolling change of schema on PostgreSQL 18";
+    scenarios::rolling_schema(&common::run(26), name, database).await.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_that_moves_under_old_and_new_programs_loses_nothing_on_sqlite() {
+    let _turn = common::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let name = "a rolling change of schema on SQLite";
+    let database = on_sqlite(folder.path());
+    scenarios::rolling_schema(&common::run(27), name, database).await.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_with_sqlites_write_lock_only_delays() {
+    let _turn = common::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let hold = Duration::from_secs(7);
+    let name = "SQLite busy";
+    scenarios::sqlite_busy(&common::run(24), name, folder.path(), 1, hold)
+        .await
+        .unwrap()
+        .expect_clean();
+}

@@ -1,0 +1,88 @@
+//! Kills of processes and of servers, at random moments with work in flight.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+mod common;
+
+use relevo_testkit::services;
+use relevo_torture::scenarios::{self, on_postgres, on_sqlite};
+
+/// Kills of relays with work in flight. A test whose kills found nothing in flight fails.
+const ON_SQLITE: usize = 45;
+const ON_POSTGRES_15: usize = 45;
+const ON_POSTGRES_18: usize = 30;
+/// Kills of a server with all its children, likewise.
+const OF_EACH_SERVER: usize = 10;
+
+#[test]
+fn the_test_command_kills_as_often_as_it_says() {
+    const { assert!(ON_SQLITE + ON_POSTGRES_15 + ON_POSTGRES_18 >= 120) };
+    const { assert!(2 * OF_EACH_SERVER >= 20) };
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_relays_on_sqlite_lose_nothing() {
+    let _turn = common::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let kills = common::kills(ON_SQLITE);
+    scenarios::kills(&common::run(1), "kills on SQLite", on_sqlite(folder.path()), kills)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_relays_on_postgres_15_lose_nothing() {
+    let _turn = common::turn().await;
+    let Some(server) = services::require(scenarios::server(15)) else { return };
+    let (kills, database) = (common::kills(ON_POSTGRES_15), on_postgres(&server).unwrap());
+    scenarios::kills(&common::run(2), "kills on PostgreSQL 15", database, kills)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_relays_on_postgres_18_lose_nothing() {
+    let _turn = common::turn().await;
+    let Some(server) = services::require(scenarios::server(18)) else { return };
+    let (kills, database) = (common::kills(ON_POSTGRES_18), on_postgres(&server).unwrap());
+    scenarios::kills(&common::run(3), "kills on PostgreSQL 18", database, kills)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_postgres_15_with_its_children_lose_nothing() {
+    let _turn = common::turn().await;
+    let Some(server) = services::require(scenarios::server(15)) else { return };
+    let kills = common::kills(OF_EACH_SERVER) as u64;
+    scenarios::server_kills(&common::run(4), "kills of PostgreSQL 15", &server, kills)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_postgres_18_with_its_children_lose_nothing() {
+    let _turn = common::turn().await;
+    let Some(server) = services::require(scenarios::server(18)) else { return };
+    let kills = common::kills(OF_EACH_SERVER) as u64;
+    scenarios::server_kills(&common::run(5), "kills of PostgreSQL 18", &server, kills)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn effects_that_the_server_lost_with_their_cursor_are_done_again() {
+    let _turn = common::turn().await;
+    let Some(server) = services::require(scenarios::server(15)) else { return };
+    let name = "kills of PostgreSQL 15 under asynchronous handlers";
+    let kills = common::kills(4) as u64;
+    scenarios::server_kills_of_asynchronous_handlers(&common::run(6), name, &server, kills)
+        .await
+        .unwrap()
+        .expect_clean();
+}
