@@ -16,7 +16,9 @@ impl SubscriptionStatus {
             found.push(Finding::new(level, format!("subscription {name}"), text));
         };
         if let Some(by) = &self.paused {
-            let text = format!("is paused ({by}); it keeps the log from going: `relevo subscriptions resume {name}`");
+            let text = format!(
+                "is paused ({by}); it keeps the log from going: `relevo subscriptions resume {name}`"
+            );
             say(Level::Warning, text);
         } else if let Some(silent) = self.forgotten_for_s {
             let waiting = counted(self.backlog, "event waits", "events wait");
@@ -28,7 +30,10 @@ impl SubscriptionStatus {
             );
         }
         for (member, note) in self.open_breakers() {
-            say(Level::Problem, format!("{member} finds the destination down and probes it: {note}"));
+            say(
+                Level::Problem,
+                format!("{member} finds the destination down and probes it: {note}"),
+            );
         }
         if self.parked_keys > 0 {
             let keys = counted(self.parked_keys, "key waits", "keys wait");
@@ -37,7 +42,8 @@ impl SubscriptionStatus {
         }
         if self.dead_letters > 0 {
             let letters = counted(self.dead_letters, "dead letter waits", "dead letters wait");
-            let text = format!("{letters} for a person: `relevo dead-letters list --subscription {name}`");
+            let text =
+                format!("{letters} for a person: `relevo dead-letters list --subscription {name}`");
             say(Level::Warning, text);
         }
         if found.is_empty() {

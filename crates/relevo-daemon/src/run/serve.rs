@@ -72,7 +72,9 @@ pub(super) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
     let failed = |e| {
         Error::new(
             Kind::InvalidConfig,
-            format!("[http] listen = \"{listen}\" cannot be listened on: {e}; if another daemon has it, --listen 127.0.0.1:0 takes a free port"),
+            format!(
+                "[http] listen = \"{listen}\" cannot be listened on: {e}; if another daemon has it, --listen 127.0.0.1:0 takes a free port"
+            ),
         )
     };
     TcpListener::bind(listen).await.map_err(failed)
