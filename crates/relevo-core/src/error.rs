@@ -108,6 +108,7 @@ kinds! {
     HandlerFailed = "R0038", Transient, "the handler reported a failure";
     UnsupportedServer = "R0039", Permanent, "the server's version is not supported";
     InvalidArgument = "R0040", Permanent, "an argument is not valid";
+    LosesMessages = "R0041", Permanent, "this would lose messages at the broker";
 }
 
 /// An error: its kind, the adapter it came from, what happened, and what lies behind it.

@@ -2,12 +2,14 @@
 //!
 //! # Layout
 //!
+//! - [`broker`]: from a URL to a destination, and to what must be there
 //! - [`cli`]: every command, its help, its output and its exit code
 //! - [`config`]: `relevo.toml`, read strictly
 //! - [`store`]: from a URL to an open store
 //! - [`run`]: the daemon
 //! - `demo`: a shop floor of events, with everything that can go wrong
 
+pub mod broker;
 pub mod cli;
 pub mod config;
 #[cfg(feature = "demo")]

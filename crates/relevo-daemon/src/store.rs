@@ -78,13 +78,20 @@ pub async fn open(url: &Secret, missing: Missing) -> Result<Opened> {
             Ok(Opened { adapter, store: Arc::new(store.clone()), operate: Arc::new(store) })
         }
         Adapter::Sqlite => {
-            let store = match missing {
-                Missing::Create => SqliteStore::open(url.expose())?,
-                Missing::Refuse => SqliteStore::open_existing(url.expose())?,
-            };
+            let store = open_file(url.clone(), missing).await?;
             Ok(Opened { adapter, store: Arc::new(store.clone()), operate: Arc::new(store) })
         }
     }
+}
+
+/// On a thread of its own: a file that hangs (a lock, a network drive) must not hold up anything else.
+async fn open_file(url: Secret, missing: Missing) -> Result<SqliteStore> {
+    let opening = tokio::task::spawn_blocking(move || match missing {
+        Missing::Create => SqliteStore::open(url.expose()),
+        Missing::Refuse => SqliteStore::open_existing(url.expose()),
+    });
+    let failed = |error| Error::new(Kind::StoreFailed, format!("opening it failed: {error}"));
+    opening.await.map_err(failed)?
 }
 
 /// Every migration of an adapter as SQL, with the grants its roles need.

@@ -1,4 +1,4 @@
-use super::NAME;
+use super::{NAME, tls};
 use async_nats::ServerAddr;
 use relevo_core::broker::cloudevents::decode;
 use relevo_core::error::{Error, Kind, Result};
@@ -193,6 +193,18 @@ impl NatsConfig {
         self.max_in_flight = messages.max(1);
         self.max_in_flight_bytes = bytes.max(1);
         self
+    }
+
+    /// Refuses files of certificates and credentials that cannot be read now. Each connection reads them anew.
+    pub fn check_files(&self) -> Result<()> {
+        if self.require_tls {
+            tls::client_config(&self.tls)?;
+        }
+        let Credentials::File(path) = &self.credentials else { return Ok(()) };
+        std::fs::read(path).map(drop).map_err(|error| {
+            let why = format!("{} cannot be read: {error}", path.display());
+            Error::new(Kind::InvalidConfig, why).from_adapter(NAME)
+        })
     }
 
     /// The servers without anything secret.

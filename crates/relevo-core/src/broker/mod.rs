@@ -22,7 +22,7 @@ pub(crate) use incoming::event_id;
 pub use incoming::{Arrived, Foreign, Incoming, Malformed, Source, Take};
 pub use relay_to::ToBroker;
 pub use subscriber::{Received, Receiver, Settle, Subscriber, Tag, dead_header};
-pub use topology::{Act, Plan, Step, Topology};
+pub use topology::{Act, Plan, Step, Told, Topology};
 
 /// The answer to one published message.
 #[derive(Debug, Clone, PartialEq)]

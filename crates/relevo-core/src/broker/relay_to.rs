@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Adapters have limits of their own; a confirm that comes after this one is unknown.
 const PUBLISH_LIMIT: Duration = Duration::from_secs(60);
 
-/// Hands batches to a [`Publisher`]: at most one unconfirmed event of a key at a time, recorded after the
-/// confirms, no transaction open meanwhile.
+/// Hands batches to a [`Publisher`]: at most one unconfirmed event of a key at a time unless
+/// [`crate::relay::Order`] allows more, recorded after the confirms, no transaction open meanwhile.
 pub struct ToBroker<P> {
     publisher: P,
 }
@@ -24,7 +24,7 @@ impl<P: Publisher> ToBroker<P> {
         Self { publisher }
     }
 
-    /// Publishes wave after wave (the next event of each key) until all is settled, the destination is down, or others
+    /// Publishes wave after wave (what may go now of each key) until all is settled, the destination is down, or others
     /// may have the lane.
     async fn publish(&self, batch: &mut Batch) -> Option<String> {
         loop {
@@ -116,8 +116,16 @@ impl<P: Publisher> Destination for ToBroker<P> {
         false
     }
 
+    fn failure_fails_later(&self) -> bool {
+        self.publisher.capabilities().failure_fails_later
+    }
+
     fn describe(&self) -> String {
         self.publisher.name().to_owned()
+    }
+
+    async fn close(&self) {
+        self.publisher.close().await;
     }
 }
 

@@ -115,9 +115,12 @@ impl Plan {
         }
         let why =
             format!("nothing was done, because this would lose messages: {}", lossy.join("; "));
-        Err(Error::new(Kind::InvalidConfig, why))
+        Err(Error::new(Kind::LosesMessages, why))
     }
 }
+
+/// Is told each step once it is done.
+pub type Told<'t> = &'t mut (dyn FnMut(&Step) + Send);
 
 /// Brings a broker to what the configuration wants.
 #[async_trait]
@@ -128,9 +131,14 @@ pub trait Topology: Send + Sync {
     /// Compares, and changes nothing.
     async fn plan(&self) -> Result<Plan>;
 
-    /// Does what [`Topology::plan`] says and returns what was done. Applying twice does nothing the second time.
-    /// Without `force`, a plan with a step that loses something is refused as a whole.
-    async fn apply(&self, force: bool) -> Result<Plan>;
+    /// Does what [`Topology::plan`] says, tells each step once it is done, and returns what was done. Applying twice
+    /// does nothing the second time. Without `force`, a plan with a step that loses something is refused as a whole.
+    async fn apply_telling(&self, force: bool, done: Told<'_>) -> Result<Plan>;
+
+    /// The same, in silence.
+    async fn apply(&self, force: bool) -> Result<Plan> {
+        self.apply_telling(force, &mut |_| ()).await
+    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ enum Kind {
 /// A piece of one lane's work: what to hand over, in which order, and the change to record afterwards.
 ///
 /// The same rules for every destination: within a key an event is handed over only when the one before it
-/// is decided; after a failure the rest of the key waits.
+/// is decided, unless several may be under way at once ([`super::Order`]); after a failure the rest of the key waits.
 #[derive(Debug, Clone)]
 pub struct Batch {
     lane: LaneId,
@@ -241,7 +241,7 @@ impl Batch {
     }
 
     fn key_is_under_way(&self, index: usize) -> bool {
-        if mutant!(SeveralInFlightPerKey) {
+        if self.config.several_per_key() || mutant!(SeveralInFlightPerKey) {
             return false;
         }
         let key = &self.items[index].at.key;
@@ -249,10 +249,13 @@ impl Batch {
             .any(|i| matches!(self.states[i], State::UnderWay) && self.items[i].at.key == *key)
     }
 
-    /// Takes the outcome of an event that was handed over.
+    /// Takes the outcome of an event that was handed over. Outcomes of one key are taken in its order.
     pub fn settle(&mut self, index: usize, outcome: Outcome) {
         let key = self.items[index].at.key.clone();
         let state = match outcome {
+            // It was under way together with one before it that failed.
+            Outcome::Done if self.is_behind(&key) => State::Done,
+            _ if self.is_behind(&key) => State::Behind,
             Outcome::Done => {
                 self.keys.insert(key, KeyState::default());
                 State::Done
@@ -269,6 +272,11 @@ impl Batch {
             }
         };
         self.states[index] = state;
+    }
+
+    /// Did an event before it park the key in this batch?
+    fn is_behind(&self, key: &str) -> bool {
+        self.config.several_per_key() && self.keys.get(key).is_some_and(|key| key.park.is_some())
     }
 
     fn failed(

@@ -1,5 +1,5 @@
 use super::batch::{Batch, Item};
-use super::config::{AfterDead, RelayConfig};
+use super::config::{AfterDead, Order, RelayConfig};
 use crate::clock::Rng;
 use crate::error::ErrorClass;
 use crate::event::{Event, NewEvent};
@@ -224,4 +224,61 @@ fn a_key_is_not_held_for_a_dead_letter_that_was_not_recorded() {
     let change = change.expect("a change");
     assert!(change.parked.is_empty() && change.deaths.is_empty(), "{change:?}");
     assert_eq!(rest.len(), 2);
+}
+
+fn pipelined(after_dead: AfterDead) -> RelayConfig {
+    let retry = RetryPolicy::ladder([Duration::from_secs(60)]);
+    let order = Order::Key;
+    let promise = RelayConfig { one_transaction: false, failure_fails_later: true, ..config() };
+    RelayConfig { retry, order, after_dead, ..promise }
+}
+
+#[test]
+fn several_of_a_key_are_under_way_where_a_failure_fails_later_ones_or_order_does_not_matter() {
+    let under_way = |config: RelayConfig| {
+        let mut batch = page(config, &["a", "a", "b"], &[]);
+        std::iter::from_fn(move || batch.next()).count()
+    };
+    let promised = || pipelined(AfterDead::Continue);
+    assert_eq!(under_way(promised()), 3);
+    assert_eq!(under_way(RelayConfig { order: Order::OneByOne, ..promised() }), 2);
+    assert_eq!(under_way(RelayConfig { failure_fails_later: false, ..promised() }), 2);
+    let any = RelayConfig { failure_fails_later: false, order: Order::Any, ..promised() };
+    assert_eq!(under_way(any.clone()), 3);
+    // What a dead letter holds must not have left already; a handler's events share a transaction.
+    assert_eq!(under_way(pipelined(AfterDead::Hold)), 2);
+    assert_eq!(under_way(RelayConfig { one_transaction: true, ..any }), 2);
+}
+
+/// Hands everything over at once, and settles it in order.
+fn at_once(mut batch: Batch, outcomes: &[Outcome]) -> LaneChange {
+    let handed: Vec<usize> = std::iter::from_fn(|| batch.next()).collect();
+    assert_eq!(handed.len(), outcomes.len());
+    for (index, outcome) in handed.into_iter().zip(outcomes) {
+        batch.settle(index, outcome.clone());
+    }
+    batch.finish().0.expect("a change")
+}
+
+#[test]
+fn of_several_under_way_those_behind_a_failure_wait_behind_it() {
+    let batch = page(pipelined(AfterDead::Continue), &["a", "a", "b", "a"], &[]);
+    let change = at_once(batch, &[failed(), failed(), Outcome::Done, failed()]);
+    assert_eq!((change.delivered, seqs(&change.waiting)), (1, vec![1, 2, 4]));
+    assert_eq!(
+        (change.parked.len(), change.parked[0].attempts),
+        (1, 1),
+        "one attempt, of the first"
+    );
+}
+
+#[test]
+fn what_arrived_though_one_before_it_failed_is_not_sent_again_and_the_key_still_waits() {
+    let any = RelayConfig { order: Order::Any, ..pipelined(AfterDead::Continue) };
+    let change = at_once(page(any.clone(), &["a", "a"], &[]), &[failed(), Outcome::Done]);
+    assert_eq!((change.delivered, seqs(&change.waiting)), (1, vec![1]));
+    assert_eq!(change.parked.len(), 1);
+    let drained = at_once(drain(any, 3, 0, true), &[failed(), Outcome::Done, failed()]);
+    assert_eq!((seqs(&drained.settled), drained.parked[0].attempts), (vec![2], 1));
+    assert!(drained.unparked.is_empty());
 }

@@ -15,6 +15,38 @@ pub enum AfterDead {
     Hold,
 }
 
+/// Whether several events of one key may be under way to a broker at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Order is kept: one at a time, or several where the destination promises that a failure fails all later ones.
+    #[default]
+    Key,
+    /// Order is kept by one at a time, whatever the destination promises.
+    OneByOne,
+    /// Order does not matter: a failed event may arrive after later ones of its key.
+    Any,
+}
+
+impl Order {
+    /// Every order there is.
+    pub const ALL: [Self; 3] = [Self::Key, Self::OneByOne, Self::Any];
+
+    /// The word used in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::OneByOne => "one_by_one",
+            Self::Any => "any",
+        }
+    }
+
+    /// Reads the word that [`Self::as_str`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|order| order.as_str() == text)
+    }
+}
+
 /// How a subscription is worked.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -25,10 +57,16 @@ pub struct RelayConfig {
     pub retry: RetryPolicy,
     /// What a dead letter does to its key.
     pub after_dead: AfterDead,
+    /// Whether several events of a key may be under way to a broker at once.
+    pub order: Order,
+    /// The destination promises that a publish that fails makes all later ones of its key fail.
+    pub failure_fails_later: bool,
     /// How long a silent owner keeps its lanes.
     pub lease: Duration,
     /// Most events of one batch (one transaction for direct handlers).
     pub batch: usize,
+    /// Most payload bytes of one batch; a larger event goes alone.
+    pub batch_bytes: usize,
     /// Most batches under way at once.
     pub concurrency: usize,
     /// Most events a lane holds in memory.
@@ -60,8 +98,11 @@ impl Default for RelayConfig {
             topics: vec![TopicFilter::all()],
             retry: RetryPolicy::default(),
             after_dead: AfterDead::Continue,
+            order: Order::Key,
+            failure_fails_later: false,
             lease: Duration::from_secs(10),
             batch: 50,
+            batch_bytes: 2 << 20,
             concurrency: 8,
             lane_queue: 500,
             page_rows: 2000,
@@ -97,6 +138,17 @@ impl RelayConfig {
     /// Does the subscription want this event?
     pub fn wants(&self, event: &Event) -> bool {
         TopicFilter::any_wants(&self.topics, &event.topic, event.headers.get(header::INBOX))
+    }
+
+    /// May several events of a key be under way at once? Where a dead letter holds its key, what follows must not be
+    /// on its way already.
+    pub(crate) fn several_per_key(&self) -> bool {
+        let allowed = match self.order {
+            Order::OneByOne => false,
+            Order::Key => self.failure_fails_later && self.after_dead == AfterDead::Continue,
+            Order::Any => true,
+        };
+        allowed && !self.one_transaction
     }
 
     /// How long before the lease ends an owner stops handing over.

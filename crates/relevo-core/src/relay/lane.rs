@@ -1,6 +1,7 @@
 use super::batch::{Batch, Item};
 use super::config::RelayConfig;
 use crate::clock::{Instant, Rng};
+use crate::event::Event;
 use crate::mutant;
 use crate::outbox::{
     LaneChange, LaneId, LaneState, ParkedEvent, Position, Request, Row, TickRef, Token,
@@ -294,7 +295,8 @@ impl Lane {
     fn cut(&mut self, probe: bool, config: &Arc<RelayConfig>, rng: &mut Rng) -> Batch {
         let alone = self.alone > 0;
         let size = if alone || probe || self.to_blame { 1 } else { config.batch };
-        let items: Vec<Item> = self.queue.drain(..size.min(self.queue.len())).collect();
+        let size = fitting(self.queue.iter().map(|item| &item.event), size, config);
+        let items: Vec<Item> = self.queue.drain(..size).collect();
         self.bytes -= items.iter().map(|item| item.event.payload.len()).sum::<usize>();
         self.alone = self.alone.saturating_sub(items.len());
         let end = match (self.queue.front(), items.last()) {
@@ -361,7 +363,8 @@ impl Lane {
             event: event.event,
         };
         let alone = self.alone > 0;
-        let rows = if alone || self.to_blame { 1 } else { events.len().min(config.batch) };
+        let most = if alone || self.to_blame { 1 } else { config.batch };
+        let rows = fitting(events.iter().map(|event| &event.event), most, config);
         let all = all && rows == events.len();
         let items: Vec<Item> = events.into_iter().take(rows).map(item).collect();
         self.alone = self.alone.saturating_sub(items.len());
@@ -456,5 +459,38 @@ impl Lane {
         let due = due.filter(|_| self.work == Work::Idle);
         let lazy = self.lagging_since.map(|since| since + config.lazy_record);
         [due, lazy].into_iter().flatten().min()
+    }
+}
+
+/// How many events go into one batch: at most `most`, and no more bytes than one may have; the first always goes.
+fn fitting<'e>(
+    events: impl Iterator<Item = &'e Event>,
+    most: usize,
+    config: &RelayConfig,
+) -> usize {
+    let mut bytes = 0_usize;
+    let fitting = events.take(most).enumerate().take_while(|(index, event)| {
+        bytes = bytes.saturating_add(event.payload.len());
+        *index == 0 || bytes <= config.batch_bytes
+    });
+    fitting.count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::NewEvent;
+
+    #[test]
+    fn a_batch_is_bounded_in_events_and_in_bytes_and_never_empty() {
+        let event =
+            |bytes: usize| Event::stored(NewEvent::bytes("t", vec![0; bytes]), chrono::Utc::now());
+        let events: Vec<Event> = [40, 40, 40, 500, 1].map(event).into();
+        let config = RelayConfig { batch_bytes: 100, ..RelayConfig::default() };
+        assert_eq!(fitting(events.iter(), 10, &config), 2);
+        assert_eq!(fitting(events.iter(), 1, &config), 1);
+        assert_eq!(fitting(events[2..].iter(), 10, &config), 1);
+        assert_eq!(fitting(events[3..].iter(), 10, &config), 1, "a larger one goes alone");
+        assert_eq!(fitting([].iter(), 10, &config), 0);
     }
 }

@@ -21,5 +21,5 @@ pub(crate) use batch_tests::waves_of_one_key;
 
 pub use action::{Action, Delivery, Input};
 pub use batch::{Batch, Item};
-pub use config::{AfterDead, RelayConfig};
+pub use config::{AfterDead, Order, RelayConfig};
 pub use machine::{Counts, Relay};

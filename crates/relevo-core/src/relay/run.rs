@@ -34,8 +34,16 @@ pub trait Destination: Send + Sync + 'static {
         true
     }
 
+    /// True if what fails makes all later events of its key fail, so that several may be under way at once.
+    fn failure_fails_later(&self) -> bool {
+        false
+    }
+
     /// For people to read.
     fn describe(&self) -> String;
+
+    /// Ends connections, once nothing is handed over any more.
+    async fn close(&self) {}
 }
 
 /// A subscription at work in this process.
@@ -96,6 +104,7 @@ pub async fn start(
     config.topics = subscription.topics.clone();
     config.after_dead = subscription.after_dead;
     config.one_transaction = destination.one_transaction();
+    config.failure_fails_later = destination.failure_fails_later();
     if !store.capabilities().parallel_effects && config.one_transaction {
         config.concurrency = 1;
     }

@@ -50,6 +50,9 @@ fn check(config: &Config, out: &Output) -> std::io::Result<()> {
     for (name, url) in &config.brokers {
         out.line(format!("broker {name}: {}", escaped(&url.to_string())))?;
     }
+    for name in config.topologies.keys() {
+        out.line(format!("topology {name}: `relevo topology plan` compares it"))?;
+    }
     out.line(format!("http: {}", config.listen))?;
     if !config.subscriptions.is_empty() {
         out.line("")?;
@@ -106,7 +109,9 @@ fn view(config: &Config) -> Value {
             "topics": topics(it),
             "start": start(it),
             "after_dead": after_dead(it),
+            "order": it.relay.order.as_str(),
             "batch": it.relay.batch,
+            "batch_bytes": it.relay.batch_bytes,
             "concurrency": it.relay.concurrency,
             "handler_limit": written(it.handler_limit),
         })
@@ -116,8 +121,10 @@ fn view(config: &Config) -> Value {
         "service": config.service,
         "stores": urls(&config.stores),
         "brokers": urls(&config.brokers),
+        "topologies": config.topologies.keys().collect::<Vec<_>>(),
         "subscriptions": config.subscriptions.iter().map(subscription).collect::<Vec<_>>(),
         "listen": config.listen.to_string(),
+        "drain": written(config.drain),
         "warnings": config.warnings,
     })
 }

@@ -9,15 +9,15 @@ use std::process::ExitCode;
 
 /// Exit codes; `relevo --help` and docs/cli.md list them.
 pub mod exit {
-    /// A check found something wrong: `doctor` a problem, `demo` a broken promise.
+    /// A check found something wrong: `doctor` a problem, `topology check` a difference, `demo` a broken promise.
     pub const FOUND: u8 = 1;
     /// The command line, the configuration or the event is wrong.
     pub const USAGE: u8 = 2;
-    /// The store cannot be reached, refuses, or is not fit.
+    /// The store or the broker cannot be reached, refuses, or is not fit.
     pub const STORE: u8 = 3;
     /// There is no such event, subscription, dead letter or operation.
     pub const NOT_FOUND: u8 = 4;
-    /// Not done: refused, or not confirmed.
+    /// Not done: refused (it would lose messages at a broker), or not confirmed.
     pub const REFUSED: u8 = 5;
 }
 
@@ -75,7 +75,7 @@ pub fn exit_code(kind: Kind) -> u8 {
         | Kind::InvalidKey
         | Kind::InvalidHeaders => exit::USAGE,
         Kind::UnknownSubscription | Kind::EventNotFound => exit::NOT_FOUND,
-        Kind::ReplayRefused | Kind::NotSupported => exit::REFUSED,
+        Kind::ReplayRefused | Kind::NotSupported | Kind::LosesMessages => exit::REFUSED,
         _ => exit::STORE,
     }
 }
@@ -103,7 +103,7 @@ pub(crate) fn report(failure: &Failure, json: bool) -> ExitCode {
     }
 }
 
-fn error_json(error: &Error) -> serde_json::Value {
+pub(super) fn error_json(error: &Error) -> serde_json::Value {
     json!({"error": {
         "code": error.code(),
         "adapter": error.adapter(),
@@ -115,7 +115,7 @@ fn error_json(error: &Error) -> serde_json::Value {
     }})
 }
 
-fn error_text(error: &Error) -> String {
+pub(super) fn error_text(error: &Error) -> String {
     let code = error.code();
     let adapter = error.adapter().map(|name| format!(" ({name})")).unwrap_or_default();
     let message = escaped_lines(&redacted(error.message()));
@@ -180,6 +180,8 @@ fn hint_of(kind: Kind) -> Option<&'static str> {
         Kind::FileMoved => "`relevo migrate` makes a new file; others only open what is there",
         Kind::FileLocked => "another process holds the file for long: keep transactions short",
         Kind::DiskFull => "make room; nothing was lost",
+        Kind::DestinationDown => "is the broker running, and are host and port right?",
+        Kind::LosesMessages => "--force does it all the same; empty the queue or stream first",
         Kind::ReplayRefused => "`relevo dead-letters show ID` says what became of it",
         _ => return None,
     })

@@ -22,6 +22,7 @@ mod show;
 mod status;
 mod subscriptions;
 mod tail;
+mod topology;
 mod why;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -41,11 +42,13 @@ Begin with:
 
 Exit codes:
   0  done
-  1  a check found something wrong (doctor: a problem; demo: a broken promise)
+  1  a check found something wrong (doctor: a problem; topology check: a
+     difference; demo: a broken promise)
   2  the command line, the configuration or the event is wrong
-  3  the store cannot be reached, refuses, or is not fit
+  3  the store or the broker cannot be reached, refuses, or is not fit
   4  there is no such event, subscription, dead letter or operation
-  5  not done: refused, or not confirmed
+  5  not done: refused (topology apply: messages would be lost), or not
+     confirmed
 
 Errors have codes: `relevo explain R0002` tells what one means and what to do.";
 
@@ -92,6 +95,9 @@ enum Command {
     /// The daemon: work every subscription of the configuration
     #[command(after_help = RUN)]
     Run(crate::run::RunArgs),
+    /// Compare exchanges, queues and streams with the configuration, and make them so
+    #[command(subcommand)]
+    Topology(topology::TopologyCommand),
     /// Publish one event
     Publish(publish::Publish),
     /// Look at the newest events of the log
@@ -159,6 +165,7 @@ impl Cli {
             Command::Init(args) => args.run(&globals, &out),
             Command::Config(command) => command.run(&globals, &out),
             Command::Migrate(args) => args.run(&globals, &out).await,
+            Command::Topology(command) => command.run(&globals, &out).await,
             Command::Publish(args) => args.run(&globals, &out).await,
             Command::Tail(args) => args.run(&globals, &out).await,
             Command::Status(args) => args.run(&globals, &out).await,

@@ -1,16 +1,9 @@
 //! Where events go.
 
 use super::secret::Secret;
+use relevo_core::event::TopicFilter;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// The destinations of this build, for people.
-#[cfg(feature = "rabbitmq")]
-pub const DESTINATIONS: &str =
-    "http://HOST/PATH, amqp://HOST/VHOST, amqps://HOST/VHOST, or stdout:";
-/// The destinations of this build, for people.
-#[cfg(not(feature = "rabbitmq"))]
-pub const DESTINATIONS: &str = "http://HOST/PATH, or stdout:";
 
 /// A broker or an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,11 +15,13 @@ pub struct Broker {
     pub signing: Vec<Secret>,
     /// What only some adapters know.
     pub options: BrokerOptions,
+    /// The URL as it may be shown.
+    pub(super) address: String,
 }
 
 impl std::fmt::Display for Broker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.url.fmt(f)
+        f.write_str(&self.address)
     }
 }
 
@@ -36,43 +31,34 @@ impl std::fmt::Display for Broker {
 pub struct BrokerOptions {
     /// The exchange that events are published to.
     pub exchange: Option<String>,
+    /// Topics that go to another exchange; the first that matches counts.
+    pub routes: Vec<(TopicFilter, String)>,
+    /// Larger payloads are poison.
+    pub max_message_bytes: Option<usize>,
+    /// A connection that the broker has blocked for longer is down.
+    pub blocked_limit: Option<Duration>,
+    /// Where the management API answers, which tells what bindings there are.
+    pub management_port: Option<u16>,
+    /// The one stream that events must be stored in.
+    pub stream: Option<String>,
+    /// What the subject of every event begins with, before its topic.
+    pub subject_prefix: Option<String>,
+    /// The JetStream domain.
+    pub domain: Option<String>,
+    /// The seed of an nkey.
+    pub nkey: Option<Secret>,
+    /// A `.creds` file with a JWT and its seed.
+    pub credentials_file: Option<PathBuf>,
     /// Most messages that wait for their confirm.
     pub window: Option<usize>,
     /// Most bytes that wait for their confirm.
     pub window_bytes: Option<usize>,
     /// A confirm that takes longer is unknown.
     pub confirm_timeout: Option<Duration>,
-    /// Authorities that are trusted beside the system's, PEM.
+    /// How long connecting may take.
+    pub connect_timeout: Option<Duration>,
+    /// Authorities that are trusted, PEM.
     pub ca_file: Option<PathBuf>,
     /// Certificate and key to show to the broker, PEM.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-}
-
-#[cfg(feature = "rabbitmq")]
-impl Broker {
-    /// As the adapter for RabbitMQ wants it; reads the files.
-    pub fn rabbitmq(
-        &self,
-        service: &str,
-    ) -> relevo_core::Result<relevo_brokers::rabbitmq::RabbitMqConfig> {
-        let options = &self.options;
-        let mut config = relevo_brokers::rabbitmq::RabbitMqConfig::to(self.url.expose())?;
-        config = config.source(service);
-        let (window, bytes) = (config.window, config.window_bytes);
-        config =
-            config.window(options.window.unwrap_or(window), options.window_bytes.unwrap_or(bytes));
-        if let Some(exchange) = &options.exchange {
-            config = config.exchange(exchange);
-        }
-        if let Some(limit) = options.confirm_timeout {
-            config = config.confirm_timeout(limit);
-        }
-        if let Some(file) = &options.ca_file {
-            config = config.ca_file(file)?;
-        }
-        if let Some((certificate, key)) = &options.client_certificate {
-            config = config.client_certificate(certificate, key)?;
-        }
-        Ok(config)
-    }
 }

@@ -7,8 +7,9 @@ use toml::{Table, Value};
 const PREFIX: &str = "RELEVO__";
 
 /// Keys whose values are not text.
-const NUMBERS: [&str; 15] = [
+const NUMBERS: [&str; 20] = [
     "batch",
+    "batch_bytes",
     "concurrency",
     "lanes",
     "max_parked_keys",
@@ -22,9 +23,17 @@ const NUMBERS: [&str; 15] = [
     "lane_queue",
     "page_rows",
     "page_bytes",
-    "port",
+    "queue_bytes",
+    "window",
+    "window_bytes",
+    "max_message_bytes",
+    "management_port",
 ];
 const LISTS: [&str; 4] = ["topics", "delays", "classes", "secrets"];
+
+/// In a topology what looks like a number or a flag is one, and these are lists: an adapter's keys are its own.
+const TOPOLOGY: &str = "topology";
+const TOPOLOGY_LISTS: [&str; 3] = ["subjects", "filters", "retry"];
 
 /// The overrides among some environment variables, by name.
 pub(super) fn overrides(
@@ -67,7 +76,8 @@ pub(super) fn apply(table: &mut Table, variable: &str, value: &str) -> Result<Ve
     }
     let key = spelled(here, key);
     path.push(key.clone());
-    here.insert(key.clone(), value_of(&key, value));
+    let in_topology = path.first().is_some_and(|table| table == TOPOLOGY);
+    here.insert(key.clone(), value_of(&key, value, in_topology));
     Ok(path)
 }
 
@@ -81,18 +91,22 @@ fn spelled(table: &Table, word: &str) -> String {
         .unwrap_or_else(|| word.to_lowercase())
 }
 
-fn value_of(key: &str, text: &str) -> Value {
-    if NUMBERS.contains(&key) {
+fn value_of(key: &str, text: &str, in_topology: bool) -> Value {
+    let lists: &[&str] = if in_topology { &TOPOLOGY_LISTS } else { &LISTS };
+    if lists.contains(&key) {
+        let items = text.split(',').map(|item| Value::String(item.trim().to_owned()));
+        return Value::Array(items.filter(|item| item.as_str() != Some("")).collect());
+    }
+    if in_topology && let Ok(flag) = text.trim().parse::<bool>() {
+        return Value::Boolean(flag);
+    }
+    if in_topology || NUMBERS.contains(&key) {
         if let Ok(number) = text.trim().parse::<i64>() {
             return Value::Integer(number);
         }
         if let Ok(number) = text.trim().parse::<f64>() {
             return Value::Float(number);
         }
-    }
-    if LISTS.contains(&key) {
-        let items = text.split(',').map(|item| Value::String(item.trim().to_owned()));
-        return Value::Array(items.filter(|item| item.as_str() != Some("")).collect());
     }
     Value::String(text.to_owned())
 }
@@ -123,6 +137,22 @@ mod tests {
         assert!(text.contains("batch = 7"), "{text}");
         let (text, _) = applied("", "RELEVO__SUBSCRIPTION__AUDIT__TOPICS", "a.*, b.#");
         assert!(text.contains("topics = [\"a.*\", \"b.#\"]"), "{text}");
+    }
+
+    #[test]
+    fn in_a_topology_the_look_of_a_value_tells_its_kind() {
+        let queue = "RELEVO__TOPOLOGY__RABBIT__QUEUES__JOBS__";
+        for (key, value, written) in [
+            ("MAX_LENGTH", "7", "max_length = 7"),
+            ("SINGLE_ACTIVE_CONSUMER", "true", "single_active_consumer = true"),
+            ("RETRY", "1s, 1m", "retry = [\"1s\", \"1m\"]"),
+            ("MESSAGE_TTL", "7d", "message_ttl = \"7d\""),
+        ] {
+            let (text, _) = applied("", &format!("{queue}{key}"), value);
+            assert!(text.contains(written), "{text}");
+        }
+        let (text, _) = applied("", "RELEVO__SUBSCRIPTION__AUDIT__RETRY", "slow");
+        assert!(text.contains("retry = \"slow\""), "{text}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The configuration written out: every key with its default, commented.
 
 use super::duration::written;
-use super::{HANDLER_LIMIT, LISTEN};
+use super::{DRAIN, HANDLER_LIMIT, LISTEN};
 use relevo_core::limits::{LANES, Limits};
 use relevo_core::outbox::Retention;
 use relevo_core::relay::RelayConfig;
@@ -47,8 +47,17 @@ url = {url}
 
 /// Every key there is, with its default.
 pub fn full() -> String {
-    [service_and_stores(), subscription(), RETRIES.to_owned(), limits(), retention_and_http()]
-        .concat()
+    [
+        service_and_stores(),
+        RABBITMQ.to_owned(),
+        NATS.to_owned(),
+        TOPOLOGIES.to_owned(),
+        subscription(),
+        RETRIES.to_owned(),
+        limits(),
+        retention_and_http(),
+    ]
+    .concat()
 }
 
 fn service_and_stores() -> String {
@@ -66,8 +75,9 @@ url = "{FIRST_STORE}"
 # Instead of url, the file that holds it (a mounted secret):
 # url_file = "path/to/secret"
 
-# A place where events go: http://... (one POST per event, CloudEvents in binary mode), amqp://USER@HOST/VHOST or
-# amqps://... (RabbitMQ), or stdout: (a line of JSON each).
+# A place where events go; the scheme picks the adapter: http://... (one POST per event, CloudEvents in binary mode),
+# amqp://USER@HOST/VHOST or amqps://... (RabbitMQ), nats://HOST:4222 or tls://... (NATS JetStream), or stdout: (a line
+# of JSON each). A URL with a password is better kept in a file, or in the variable RELEVO__BROKER__NAME__URL.
 [broker.hook]
 url = "http://127.0.0.1:8080/events"
 # url_file = "path/to/secret"
@@ -75,22 +85,106 @@ url = "http://127.0.0.1:8080/events"
 # secrets = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
 # secrets_file = "path/to/secrets"
 
-# RabbitMQ: events are published with their topic as the routing key, and confirmed.
+"##
+    )
+}
+
+const RABBITMQ: &str = r##"# RabbitMQ: events are published with their topic as the routing key, and confirmed.
 [broker.rabbit]
 url = "amqp://guest@127.0.0.1:5672/%2F"
 # exchange = "amq.topic"
-# Most messages, and most bytes, that wait for their confirm; one that takes longer than this is unknown.
+# Topics that go to another exchange; the first that matches counts.
+# routes = []
+# Most messages, and most bytes, that wait for their confirm, of all lanes together; a confirm that takes longer than
+# this is unknown.
 # window = 1000
 # window_bytes = 16777216
 # confirm_timeout = "30s"
+# How long connecting may take, and for how long the broker may block a connection before it counts as down.
+# connect_timeout = "10s"
+# blocked_limit = "5s"
+# Larger payloads become dead letters; RabbitMQ closes the channel at its own max_message_size.
+# max_message_bytes = 16777216
+# Where `relevo topology` asks what bindings there are, by HTTP. Behind amqps:// it asks only if this is given.
+# management_port = 15672
 # With amqps://, authorities beside the system's, and what to show to the broker:
 # ca_file = "path/to/ca.pem"
 # client_cert = "path/to/client.pem"
 # client_key = "path/to/client.key"
 
-"##
-    )
-}
+"##;
+
+const NATS: &str = r##"# NATS JetStream: events are published with their topic as the subject, and confirmed. Several servers are parted by
+# commas; tls:// encrypts.
+[broker.nats]
+url = "nats://127.0.0.1:4222"
+# The one stream that events must be stored in: a confirm of another is a refusal. Without it, any will do.
+# stream = "EVENTS"
+# What every subject begins with, before the topic; without it nothing.
+# subject_prefix = "shop"
+# The JetStream domain, where it is not the server's own.
+# domain = "hub"
+# window = 1000
+# window_bytes = 16777216
+# confirm_timeout = "10s"
+# connect_timeout = "5s"
+# Logging in other than by the URL: the seed of an nkey, or a .creds file with a JWT and its seed.
+# nkey_file = "path/to/nkey.seed"
+# credentials_file = "path/to/user.creds"
+# Authorities instead of the system's, and what to show to the server; each of them makes the connection use TLS.
+# ca_file = "path/to/ca.pem"
+# client_cert = "path/to/client.pem"
+# client_key = "path/to/client.key"
+
+"##;
+
+const TOPOLOGIES: &str = r##"# What must be there at a broker: `relevo topology plan | apply | check`. What is not named here is left alone.
+# RabbitMQ: exchanges by name ("topic", "direct" or "fanout") and queues by name ("quorum" or "classic").
+[topology.rabbit.exchanges.events]
+# kind = "topic"
+
+[topology.rabbit.queues.billing]
+# kind = "quorum"
+# Which topics of which exchange.
+bind = { events = ["order.*", "invoice.#"] }
+# One consumer at a time: several processes keep the order.
+# single_active_consumer = false
+# Most messages, most bytes (more is refused), and how long a message may wait; without them there is no limit.
+# max_length = 100000
+# max_length_bytes = 1073741824
+# message_ttl = "7d"
+# An exchange for what is given up, with a queue billing.dead; and queues whose messages come back after a while.
+# dead_letters = "dead"
+# retry = ["10s", "1m", "10m"]
+
+# NATS: streams by name, and a stream for what consumers give up.
+[topology.nats]
+# dead_letters = "dead-letters"
+
+[topology.nats.streams.EVENTS]
+subjects = ["order.>", "invoice.>"]
+# On how many servers: 3 on a cluster, 1 on a single server.
+# replicas = 1
+# What makes a message go: "limits", "interest" or "work_queue"; and where it is kept: "file" or "memory".
+# retention = "limits"
+# storage = "file"
+# What happens at the limits: "new" messages are refused and wait in the outbox, or "old" ones go. Without a limit
+# there is none.
+# discard = "new"
+# max_messages = 1000000
+# max_bytes = 1073741824
+# max_message_bytes = 1048576
+# max_age = "7d"
+# So long a second copy of an event is dropped.
+# duplicate_window = "2m"
+
+[topology.nats.streams.EVENTS.consumers.billing]
+# filters = ["order.paid"]
+# Most unsettled messages of all receivers together, and how long after its receiver died a message goes to another.
+# max_ack_pending = 1000
+# ack_wait = "30s"
+
+"##;
 
 fn subscription() -> String {
     let relay = RelayConfig::default();
@@ -107,8 +201,13 @@ to = "hook"
 # start = "beginning"
 # What a dead letter does to its key: later events "continue", or "hold" until it is replayed or archived.
 # after_dead = "continue"
-# Most events of one batch, and most batches at once.
+# How many events of a key may be on their way to a broker at once. "key": one, or several where the broker promises
+# that a failure fails all later ones; order is kept. "one_by_one": one, whatever it promises. "any": several, and
+# an event that fails may arrive after later ones of its key.
+# order = "{order}"
+# The window of a lane: most events and most payload bytes of one batch. And most batches at once.
 # batch = {batch}
+# batch_bytes = {batch_bytes}
 # concurrency = {concurrency}
 # How long one attempt may take.
 # handler_limit = "{limit}"
@@ -120,7 +219,9 @@ to = "hook"
 # lanes = {LANES}
 
 "##,
+        order = relay.order.as_str(),
         batch = relay.batch,
+        batch_bytes = relay.batch_bytes,
         concurrency = relay.concurrency,
         limit = written(HANDLER_LIMIT),
         parked = relay.max_parked_keys,
@@ -178,10 +279,14 @@ fn limits() -> String {
 # poll_max = "{poll_max}"
 # How long one attempt may take, where a subscription says nothing else.
 # handler_limit = "{limit}"
-# Most events a lane holds in memory; most rows and payload bytes of one page.
+# How long SIGTERM waits for what is under way.
+# drain = "{drain}"
+# Most events a lane holds in memory; most rows and payload bytes of one page; and the payload bytes of a subscription
+# in memory at which reading pauses.
 # lane_queue = {queue}
 # page_rows = {rows}
 # page_bytes = {bytes}
+# queue_bytes = {queue_bytes}
 
 "##,
         payload = limits.payload_bytes,
@@ -194,6 +299,8 @@ fn limits() -> String {
         queue = relay.lane_queue,
         rows = relay.page_rows,
         bytes = relay.page_bytes,
+        queue_bytes = relay.queue_bytes,
+        drain = written(DRAIN),
     )
 }
 

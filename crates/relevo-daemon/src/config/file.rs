@@ -11,6 +11,7 @@ pub(super) struct File {
     pub(super) service: ServiceTable,
     pub(super) store: BTreeMap<String, StoreTable>,
     pub(super) broker: BTreeMap<String, BrokerTable>,
+    pub(super) topology: BTreeMap<String, toml::Table>,
     pub(super) subscription: BTreeMap<String, SubscriptionTable>,
     pub(super) retry: BTreeMap<String, RetryTable>,
     pub(super) limits: LimitsTable,
@@ -39,12 +40,30 @@ pub(super) struct BrokerTable {
     pub(super) secrets: Option<Vec<String>>,
     pub(super) secrets_file: Option<String>,
     pub(super) exchange: Option<String>,
+    pub(super) routes: Option<Vec<RouteTable>>,
+    pub(super) max_message_bytes: Option<u32>,
+    pub(super) blocked_limit: Option<Span>,
+    pub(super) management_port: Option<u16>,
+    pub(super) stream: Option<String>,
+    pub(super) subject_prefix: Option<String>,
+    pub(super) domain: Option<String>,
+    pub(super) nkey_file: Option<String>,
+    pub(super) credentials_file: Option<String>,
     pub(super) window: Option<u32>,
     pub(super) window_bytes: Option<u32>,
     pub(super) confirm_timeout: Option<Span>,
+    pub(super) connect_timeout: Option<Span>,
     pub(super) ca_file: Option<String>,
     pub(super) client_cert: Option<String>,
     pub(super) client_key: Option<String>,
+}
+
+/// One of a broker's `routes`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RouteTable {
+    pub(super) topics: String,
+    pub(super) exchange: String,
 }
 
 // URLs carry passwords: the tables that hold them say only that they are there.
@@ -68,7 +87,9 @@ pub(super) struct SubscriptionTable {
     pub(super) retry: Option<String>,
     pub(super) start: Option<toml::Value>,
     pub(super) after_dead: Option<String>,
+    pub(super) order: Option<String>,
     pub(super) batch: Option<u32>,
+    pub(super) batch_bytes: Option<u32>,
     pub(super) concurrency: Option<u32>,
     pub(super) lanes: Option<u32>,
     pub(super) handler_limit: Option<Span>,
@@ -165,9 +186,11 @@ pub(super) struct LimitsTable {
     pub(super) poll_min: Option<Span>,
     pub(super) poll_max: Option<Span>,
     pub(super) handler_limit: Option<Span>,
+    pub(super) drain: Option<Span>,
     pub(super) lane_queue: Option<u32>,
     pub(super) page_rows: Option<u32>,
     pub(super) page_bytes: Option<u32>,
+    pub(super) queue_bytes: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -12,6 +12,7 @@ mod problem;
 mod secret;
 mod suggest;
 
+use crate::broker::topology::Wanted;
 use file::File;
 use problem::Source;
 use relevo_core::limits::Limits;
@@ -22,9 +23,10 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-pub use broker::{Broker, BrokerOptions, DESTINATIONS};
+pub use broker::{Broker, BrokerOptions};
 pub use secret::{Secret, redacted};
 pub use suggest::{did_you_mean, nearest};
 
@@ -37,6 +39,9 @@ pub const LISTEN: &str = "127.0.0.1:9464";
 /// How long one attempt of a delivery may take.
 pub const HANDLER_LIMIT: Duration = Duration::from_secs(30);
 
+/// How long SIGTERM waits for what is under way.
+pub const DRAIN: Duration = Duration::from_secs(20);
+
 /// A configuration that was read and checked: every name in it leads somewhere.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -47,6 +52,8 @@ pub struct Config {
     pub stores: BTreeMap<String, Secret>,
     /// Brokers and endpoints by name.
     pub brokers: BTreeMap<String, Broker>,
+    /// What must be there at a broker, by the broker's name.
+    pub topologies: BTreeMap<String, Arc<dyn Wanted>>,
     /// Subscriptions by name.
     pub subscriptions: BTreeMap<String, SubscriptionConfig>,
     /// What may be published.
@@ -55,6 +62,8 @@ pub struct Config {
     pub retention: Retention,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
+    /// How long SIGTERM waits for what is under way.
+    pub drain: Duration,
     /// Worth saying aloud, though it works.
     pub warnings: Vec<String>,
 }

@@ -71,16 +71,26 @@ impl Source<'_> {
     }
 }
 
-/// "unknown field `x`, expected one of `a`, `b`" with the nearest of them named.
+/// Where inside a table that was read by itself an error is, and what it is.
+pub(super) fn located(error: &toml::de::Error) -> (Vec<String>, String) {
+    let shown = error.to_string();
+    let keys = shown.trim_end().rsplit_once("in `").and_then(|(_, keys)| keys.strip_suffix('`'));
+    let mut path: Vec<String> =
+        keys.into_iter().flat_map(|keys| keys.split('.')).map(str::to_owned).collect();
+    path.extend(unknown_field(error.message()).map(|(unknown, _)| unknown.to_owned()));
+    (path, explained(error.message()))
+}
+
+/// The parts of "unknown field `x`, expected one of `a`, `b`".
+fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
+    let (unknown, expected) = message.strip_prefix("unknown field ")?.split_once(", expected ")?;
+    Some((unknown.trim_matches('`'), expected.split('`').skip(1).step_by(2).collect()))
+}
+
+/// The same with the nearest of them named.
 fn explained(message: &str) -> String {
     let message = without_value(&redacted(message.trim_end()));
-    let Some((unknown, expected)) =
-        message.strip_prefix("unknown field ").and_then(|rest| rest.split_once(", expected "))
-    else {
-        return message;
-    };
-    let unknown = unknown.trim_matches('`');
-    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let Some((unknown, known)) = unknown_field(&message) else { return message };
     format!(
         "unknown key {}{} (known here: {})",
         quoted(unknown),

@@ -33,9 +33,7 @@ impl fmt::Display for Secret {
         }
         // The whole text is one URL, whatever white space its password holds.
         match self.0.split_once("://") {
-            Some((scheme, url)) => {
-                write!(f, "{scheme}://{}", without_query_secrets(&without_password(url)))
-            }
+            Some((scheme, url)) => write!(f, "{scheme}://{}", without_secrets(scheme, url)),
             None => f.write_str(&self.0),
         }
     }
@@ -58,10 +56,27 @@ pub fn redacted(text: &str) -> String {
             .unwrap_or(after.len());
         let (url, tail) = after.split_at(end);
         safe.push_str(before);
-        safe.push_str(&without_query_secrets(&without_password(url)));
+        safe.push_str(&without_secrets(scheme_before(before), url));
         rest = tail;
     }
     safe + rest
+}
+
+/// Schemes of servers that take a name without a password for a token, and several addresses in one URL.
+const BY_TOKEN: [&str; 2] = ["nats", "tls"];
+
+/// What follows `scheme://`, as it may be shown.
+fn without_secrets(scheme: &str, url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((_, last)) if BY_TOKEN.contains(&scheme) => format!("***@{last}"),
+        _ => without_query_secrets(&without_password(url)),
+    }
+}
+
+/// The scheme at the end of a text that ends with `://`.
+fn scheme_before(text: &str) -> &str {
+    let text = text.trim_end_matches("://");
+    text.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or(text)
 }
 
 /// `user:password@host` without the password. A password may itself hold `@`, so the last one counts.
@@ -107,6 +122,9 @@ mod tests {
             ),
             ("https://hook.example/x?token=s3cret", "https://hook.example/x?token=***"),
             ("postgres://ana:a \"s3cret@db/shop", "postgres://ana:***@db/shop"),
+            ("nats://s3cret@n1:4222", "nats://***@n1:4222"),
+            ("tls://a:s3cret@n1,tls://s3cret@n2:4222", "tls://***@n2:4222"),
+            ("nats://n1:4222,n2:4222", "nats://n1:4222,n2:4222"),
             ("sqlite:relevo.db", "sqlite:relevo.db"),
             ("host=db password=s3cret", "***"),
         ] {
@@ -123,5 +141,6 @@ mod tests {
             redacted(message),
             "invalid type: string \"postgres://a:***@c/d\", not `http://e:***@g`"
         );
+        assert_eq!(redacted("at nats://s3cret@h: refused"), "at nats://***@h: refused");
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use relevo_core::ErrorClass;
 use relevo_core::outbox::Start;
-use relevo_core::relay::AfterDead;
+use relevo_core::relay::{AfterDead, Order};
 use relevo_core::retry::RetryPolicy;
 
 fn read_with(text: &str, variables: &[(&str, &str)]) -> Result<Config> {
@@ -77,7 +77,85 @@ fn the_example_shows_the_real_defaults() {
     assert_eq!(notify.subscription.start, Start::Beginning);
     assert_eq!((config.limits, config.retention), (Limits::default(), Retention::default()));
     assert_eq!((config.service.as_str(), config.listen.to_string().as_str()), ("relevo", LISTEN));
+    assert_eq!(config.drain, DRAIN);
     read(&example::full()).unwrap();
+}
+
+/// The adapters have defaults of their own: what the example shows is what they are.
+#[cfg(all(feature = "nats", feature = "rabbitmq"))]
+#[test]
+fn the_example_shows_the_defaults_of_the_adapters() {
+    use relevo_brokers::{nats::NatsConfig, rabbitmq::RabbitMqConfig};
+    let config = read(&uncommented()).unwrap();
+    let options = &config.brokers["rabbit"].options;
+    let real = RabbitMqConfig::to("amqp://h").unwrap();
+    assert_eq!(options.exchange.as_deref(), Some(real.exchange.as_str()));
+    assert_eq!(options.routes, real.routes);
+    assert_eq!(
+        (options.window, options.window_bytes),
+        (Some(real.window), Some(real.window_bytes))
+    );
+    assert_eq!(options.confirm_timeout, Some(real.confirm_timeout));
+    assert_eq!(options.connect_timeout, Some(real.connect_timeout));
+    assert_eq!(options.blocked_limit, Some(real.blocked_limit));
+    assert_eq!(options.max_message_bytes, Some(real.max_message_bytes));
+    let options = &config.brokers["nats"].options;
+    let real = NatsConfig::to("nats://h").unwrap();
+    let window = (Some(real.max_in_flight), Some(real.max_in_flight_bytes));
+    assert_eq!((options.window, options.window_bytes), window);
+    assert_eq!(options.confirm_timeout, Some(real.ack_timeout));
+    assert_eq!(options.connect_timeout, Some(real.connect_timeout));
+}
+
+#[cfg(all(feature = "nats", feature = "rabbitmq"))]
+#[test]
+fn the_example_shows_every_key_of_a_topology() {
+    use relevo_brokers::{nats::NatsTopology, rabbitmq::topology::RabbitMqTopology};
+    let told = |wrong: &str, kind: &str| {
+        let message = refused(&format!("{}\n{wrong}\nnosuchkey = 1\n", uncommented()));
+        let (_, known) = message.split_once("(known here: ").unwrap_or_else(|| panic!("{message}"));
+        let text = uncommented();
+        for key in known.trim_end().trim_end_matches(')').split(", ") {
+            assert!(text.contains(key), "the example does not show {key} of {kind}");
+        }
+    };
+    told("[topology.rabbit.queues.other]", "a queue");
+    told("[topology.rabbit.exchanges.other]", "an exchange");
+    told("[topology.nats.streams.OTHER]", "a stream");
+    told("[topology.nats.streams.EVENTS.consumers.other]", "a consumer");
+    let table: toml::Table = toml::from_str(&uncommented()).unwrap();
+    let of = |name: &str| table["topology"][name].clone();
+    let rabbit = RabbitMqTopology::deserialize(of("rabbit")).unwrap();
+    assert_eq!(rabbit.ladder("billing").len(), 3);
+    let nats = NatsTopology::deserialize(of("nats")).unwrap();
+    assert_eq!(nats.consumer("EVENTS", "billing").unwrap().filters, ["order.paid"]);
+}
+
+/// A key that is missing in the list of numbers or lists could not be overridden: its text would be refused.
+#[test]
+fn a_variable_can_override_every_key_of_the_example() {
+    fn visit(table: &toml::Table, path: &str, into: &mut Vec<(String, String)>) {
+        for (key, value) in table {
+            let name = format!("{path}__{}", key.to_uppercase().replace('-', "_"));
+            match value {
+                toml::Value::Table(inner) if key != "bind" => visit(inner, &name, into),
+                toml::Value::Array(items) if items.iter().all(toml::Value::is_str) => {
+                    let items: Vec<&str> = items.iter().filter_map(toml::Value::as_str).collect();
+                    into.push((name, items.join(",")));
+                }
+                toml::Value::Table(_) | toml::Value::Array(_) => {}
+                toml::Value::String(text) => into.push((name, text.clone())),
+                other => into.push((name, other.to_string())),
+            }
+        }
+    }
+    let (text, mut variables) = (uncommented(), Vec::new());
+    visit(&toml::from_str(&text).unwrap(), "RELEVO", &mut variables);
+    assert!(variables.len() > 60, "{}", variables.len());
+    for (name, value) in variables.into_iter().filter(|(name, _)| !name.ends_with("__ROUTES")) {
+        let read = Config::read("relevo.toml", &text, [(name.clone(), value.clone())].into_iter());
+        assert!(read.is_ok(), "{name}={value}: {}", read.unwrap_err());
+    }
 }
 
 #[test]
@@ -162,6 +240,24 @@ fn what_cannot_be_meant_is_refused_by_its_key() {
         ("[broker.x]\nurl = \"amqps://h\"\nca_file = \"/no/ca.pem\"", "/no/ca.pem cannot be read"),
         ("[broker.x]\nurl = \"amqps://h\"\nclient_cert = \"c\"", "belong together"),
         ("[broker.x]\nurl = \"amqp://h\"\nwindow = 0", "broker.x.window: at least 1"),
+        ("[broker.x]\nurl = \"amqp://h\"\nconfirm_timeout = \"0s\"", "it needs some time"),
+        ("[broker.x]\nurl = \"amqp://h\"\nstream = \"S\"", "stream is for nats://, tls://"),
+        ("[broker.x]\nurl = \"amqp://h\"\nroutes = [{ topics = \"a*\" }]", "broker.x.routes"),
+        ("[broker.x]\nurl = \"amqp://h\"\nroutes = [{ topic = \"a\" }]", "did you mean \"topics\""),
+        ("[broker.x]\nurl = \"nats://h/path\"", "broker.x.url: the address of the NATS server"),
+        ("[broker.x]\nurl = \"nats://h\"\nexchange = \"e\"", "exchange is for amqp://"),
+        (
+            "[broker.x]\nurl = \"nats://h\"\nsubjet_prefix = \"e\"",
+            "did you mean \"subject_prefix\"",
+        ),
+        ("[broker.x]\nurl = \"nats://h\"\nwindow = 0", "broker.x.window: at least 1"),
+        ("[broker.x]\nurl = \"nats://h\"\nnkey_file = \"/no/seed\"", "/no/seed cannot be read"),
+        ("[broker.x]\nurl = \"nats://h\"\ncredentials_file = \"/no/creds\"", "/no/creds cannot be"),
+        ("[broker.x]\nurl = \"tls://h\"\nca_file = \"/no/ca.pem\"", "/no/ca.pem cannot be read"),
+        ("[broker.x]\nurl = \"nats://h\"\nclient_key = \"k\"", "belong together"),
+        ("[subscription.x]\norder = \"keys\"", "did you mean \"key\""),
+        ("[subscription.x]\nbatch_byte = 1", "did you mean \"batch_bytes\""),
+        ("[limits]\ndrian = \"1s\"", "did you mean \"drain\""),
         ("[store.x]\n", "store.x"),
         ("[store.x]\nurl = \"sqlite:a\"\nurl_file = \"b\"", "store.x.url_file"),
         ("[store.x]\nurl_file = \"/does/not/exist\"", "store.x.url_file"),
@@ -232,6 +328,8 @@ fn a_password_never_appears_in_an_error() {
         "[store.main]\nurl = \"postgres://u:s3cret@h/d",
         "[broker.x]\nurl = \"amqp://u:s3cret@h:port\"",
         "[broker.x]\nurl = \"amqp://u:s3cret@h\"\nwindow = 0",
+        "[broker.x]\nurl = \"nats://s3cret@h/path\"",
+        "[broker.x]\nurl = \"nats://u:s3cret@h\"\nwindow = 0",
         "[broker.x]\nurl = \"http://h\"\nsecrets = \"s3cret\"",
         "[broker.x]\nurl = \"http://h\"\nsecrets = [\"s3cret\"]",
     ] {
@@ -296,4 +394,85 @@ fn a_broker_has_the_options_of_its_adapter() {
     assert_eq!(broker.options.window, Some(7));
     assert_eq!(broker.options.confirm_timeout, Some(Duration::from_secs(3)));
     assert!(!format!("{config:?} {broker}").contains("s3cret"));
+}
+
+#[test]
+fn a_nats_server_has_the_options_of_its_adapter_and_shows_no_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("seed");
+    std::fs::write(&file, "SUs3cret\n").unwrap();
+    let text = format!(
+        "[broker.n]\nurl = \"nats://s3cret@n1:4222,n2\"\nstream = \"ORDERS\"\nsubject_prefix = \"shop\"\n\
+         domain = \"hub\"\nwindow = 7\nwindow_bytes = 8\nconfirm_timeout = \"3s\"\nconnect_timeout = \"4s\"\n\
+         nkey_file = {:?}\n[subscription.s]\n[store.s]\nurl = \"sqlite:s.db\"\n",
+        file.display().to_string()
+    );
+    let config = read(&text).unwrap_or_else(|error| panic!("{error}"));
+    let broker = &config.brokers["n"];
+    assert_eq!(broker.to_string(), "nats://n1:4222,nats://n2:4222");
+    assert_eq!(broker.options.nkey.as_ref().unwrap().expose(), "SUs3cret");
+    assert_eq!(broker.options.stream.as_deref(), Some("ORDERS"));
+    assert_eq!(broker.options.connect_timeout, Some(Duration::from_secs(4)));
+    assert!(config.subscriptions["s"].subscription.destination.contains("n1:4222"));
+    assert!(!format!("{config:?} {broker}").contains("s3cret"));
+}
+
+const LAID_OUT: &str = r#"
+[broker.rabbit]
+url = "amqp://h"
+[broker.nats]
+url = "nats://h"
+[broker.hook]
+url = "http://h"
+[topology.rabbit.queues.jobs]
+bind = { events = ["order.#"] }
+[topology.nats.streams.ORDERS]
+subjects = ["order.>"]
+"#;
+
+#[test]
+fn a_topology_is_that_of_its_broker() {
+    let config = read(LAID_OUT).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.topologies.keys().collect::<Vec<_>>(), ["nats", "rabbit"]);
+}
+
+#[test]
+fn what_is_wrong_in_a_topology_is_told_with_its_line_and_the_nearest_key() {
+    for (wrong, told) in [
+        ("max_lenght = 3", "line 10: topology.rabbit.queues.jobs.max_lenght: unknown key"),
+        ("max_lenght = 3", "did you mean \"max_length\"?"),
+        ("max_length = \"many\"", "line 10: topology.rabbit.queues.jobs.max_length: a text stands"),
+        ("message_ttl = \"soon\"", "is not a time with its unit"),
+        ("kind = \"mirrored\"", "line 10: topology.rabbit.queues.jobs.kind: unknown variant"),
+        ("[topology.hook]\n", "topology.hook: a destination of the kind http, https has no"),
+        ("[topology.rabit]\n", "there is no [broker.rabit]; did you mean \"rabbit\"?"),
+        ("[topology.nats.stream]\n", "did you mean \"streams\"?"),
+        ("[topology.nats.streams.A.consumer]\n", "did you mean \"consumers\"?"),
+    ] {
+        let at = "[\"order.#\"] }\n";
+        let text = LAID_OUT.replace(at, &format!("{at}{wrong}\n"));
+        let text = match wrong.starts_with('[') {
+            true => format!("{LAID_OUT}{wrong}"),
+            false => text,
+        };
+        let message = refused(&text);
+        assert!(message.contains(told), "{wrong}\n=> {message}");
+    }
+}
+
+#[test]
+fn a_variable_reaches_into_a_topology_and_is_named_when_it_is_wrong() {
+    let name = "RELEVO__TOPOLOGY__RABBIT__QUEUES__JOBS__MAX_LENGTH";
+    read_with(LAID_OUT, &[(name, "7")]).unwrap();
+    let error = read_with(LAID_OUT, &[(name, "many")]).unwrap_err();
+    assert!(error.message().starts_with(&format!("variable {name}")), "{error}");
+}
+
+#[test]
+fn order_windows_and_the_limit_of_a_drain_are_configuration() {
+    let text = SHOP.replace("batch = 7", "batch = 7\nbatch_bytes = 1000\norder = \"any\"");
+    let config = read(&format!("{text}[limits]\ndrain = \"3s\"\nqueue_bytes = 5\n")).unwrap();
+    let relay = &config.subscriptions["notify"].relay;
+    assert_eq!((relay.batch, relay.batch_bytes, relay.queue_bytes), (7, 1000, 5));
+    assert_eq!((relay.order, config.drain), (Order::Any, Duration::from_secs(3)));
 }

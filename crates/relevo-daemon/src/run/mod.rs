@@ -1,14 +1,13 @@
 //! `relevo run`: the daemon. It works every subscription of the configuration and shows how it does.
 //!
 //! - `worker`: one subscription at work, its failures its own
-//! - `stores`, `destination`: from names in the configuration to open things
+//! - `stores`: from names in the configuration to open stores
 //! - `board`, [`readiness`]: what is known of each subscription, and whether it progresses
 //! - `serve`: `/metrics` and `/health/*`
 //! - `upkeep`: figures and housekeeping of the stores
 //! - `signals`: how it ends
 
 mod board;
-mod destination;
 pub mod readiness;
 mod serve;
 mod signals;
@@ -16,6 +15,7 @@ mod stores;
 mod upkeep;
 mod worker;
 
+use crate::broker;
 use crate::cli::Globals;
 use crate::config::{Config, Secret, duration};
 use board::Board;
@@ -40,7 +40,7 @@ pub struct RunArgs {
     #[arg(long)]
     migrate: bool,
 
-    /// Without a configuration: hand the events of --store to this address (http://..., stdout:)
+    /// Without a configuration: hand the events of --store to this address (http://..., amqp://..., nats://..., stdout:)
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     to: Option<String>,
 
@@ -52,9 +52,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
-    /// How long SIGTERM waits for deliveries under way before it ends all the same
-    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration::parse)]
-    drain: Duration,
+    /// How long SIGTERM waits for deliveries under way before it ends all the same, instead of [limits] drain
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    drain: Option<Duration>,
 
     /// Something due that stands still for this long makes /health/ready answer 503
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse, hide = true)]
@@ -154,7 +154,7 @@ impl Daemon {
         let name = self.signals.next().await;
         eprintln!(
             "{name}: finishing what is under way, at most {}",
-            duration::written(self.args.drain)
+            duration::written(self.drain())
         );
         stop.send_replace(true);
         let code = tokio::select! {
@@ -171,6 +171,10 @@ impl Daemon {
         code
     }
 
+    fn drain(&self) -> Duration {
+        self.args.drain.unwrap_or(self.config.drain)
+    }
+
     /// What a wrong destination would make impossible is found out before anything starts.
     fn workers(&self) -> Result<Vec<Worker>> {
         let member = MemberId(self.args.member.clone().unwrap_or_else(member_name).into());
@@ -180,7 +184,7 @@ impl Daemon {
             };
             let broker = self.config.brokers.get(&subscription.to).ok_or_else(missing)?;
             let limit = subscription.handler_limit;
-            let destination = destination::of(broker, &self.config.service, limit)?;
+            let destination = broker::destination(broker, &self.config.service, limit)?;
             eprintln!(
                 "subscription {name}: store {} -> {}",
                 subscription.store, subscription.subscription.destination
@@ -192,7 +196,7 @@ impl Daemon {
                 member: member.clone(),
                 stores: self.stores.clone(),
                 board: self.board.clone(),
-                drain: self.args.drain,
+                drain: self.drain(),
             })
         };
         self.config.subscriptions.iter().map(worker).collect()

@@ -15,6 +15,9 @@ use tokio::sync::watch;
 /// Pauses between tries to start double from the first to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
+/// How long taking leave of a destination may take.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// A relay that worked for this long and then ended starts again with the shortest pause.
 const SETTLED_AFTER: Duration = Duration::from_secs(60);
 
@@ -31,11 +34,21 @@ pub(super) struct Worker {
 impl Worker {
     /// Works until told to stop, or until an operator removes the subscription. Its failures are its own.
     pub(super) async fn work(self, mut stop: watch::Receiver<bool>) -> Result<()> {
+        let result = self.until_told(&mut stop).await;
+        if result.is_ok() {
+            // Nothing is under way: it is a matter of politeness, and no reason to wait for long.
+            let closed = tokio::time::timeout(FAREWELL, self.destination.close()).await;
+            tracing::debug!(subscription = self.name, in_time = closed.is_ok(), "closed");
+        }
+        result
+    }
+
+    async fn until_told(&self, stop: &mut watch::Receiver<bool>) -> Result<()> {
         let clock = Clock::start();
         let mut pace = Pace::new(PAUSES.0, PAUSES.1);
         loop {
             let begun = clock.now();
-            let ended = match self.until_stopped(&mut stop).await {
+            let ended = match self.until_stopped(stop).await {
                 Ok(()) => return self.end(State::Stopped, Ok(())),
                 Err(Ended::Stopping(result)) => return self.end(State::Stopped, result),
                 Err(Ended::Alone(error)) => error,
@@ -57,7 +70,7 @@ impl Worker {
             self.board.failed(&self.name, ended.to_string());
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = told(&mut stop) => return self.end(State::Stopped, Ok(())),
+                () = told(stop) => return self.end(State::Stopped, Ok(())),
             }
         }
     }

@@ -8,7 +8,7 @@ use async_nats::jetstream::consumer;
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, Info};
 use async_trait::async_trait;
-use relevo_core::broker::{Act, Plan, Step, Topology};
+use relevo_core::broker::{Act, Plan, Step, Told, Topology};
 use relevo_core::error::{Kind, Result};
 
 /// No messages, no answers: a connection for questions.
@@ -161,13 +161,14 @@ impl Topology for NatsAdmin {
         Ok(Plan::new(steps.into_iter().map(|(step, _)| step).collect()))
     }
 
-    async fn apply(&self, force: bool) -> Result<Plan> {
+    async fn apply_telling(&self, force: bool, done: Told<'_>) -> Result<Plan> {
         let (context, clustered) = self.connect().await?;
         let steps = self.compare(&context, clustered).await?;
         let plan = Plan::new(steps.iter().map(|(step, _)| step.clone()).collect());
         plan.allow(force)?;
         for (step, work) in steps {
             carry_out(&context, &step, work).await?;
+            done(&step);
         }
         Ok(plan)
     }

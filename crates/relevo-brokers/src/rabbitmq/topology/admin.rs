@@ -9,8 +9,9 @@ use lapin::options::{
     QueueDeleteOptions,
 };
 use lapin::types::{FieldTable, ShortString};
+use lapin::uri::AMQPScheme;
 use lapin::{Connection, ErrorKind, ExchangeKind};
-use relevo_core::broker::{Act, Plan, Step, Topology};
+use relevo_core::broker::{Act, Plan, Step, Told, Topology};
 use relevo_core::{Kind, Result};
 
 const NOT_FOUND: u16 = 404;
@@ -30,12 +31,14 @@ pub struct RabbitMqAdmin {
 
 impl RabbitMqAdmin {
     /// Compares with the virtual host of `config`. The management API is looked for at the same host, port 15672,
-    /// with the same user.
+    /// with the same user; behind `amqps://` only where [`RabbitMqAdmin::management_port`] says so, because it would
+    /// be told the password in clear.
     pub fn new(config: RabbitMqConfig, topology: &RabbitMqTopology) -> Self {
         let authority = &config.uri.authority;
+        let encrypted = config.uri.scheme == AMQPScheme::AMQPS;
         let management = Management {
             host: authority.host.clone(),
-            port: MANAGEMENT_PORT,
+            port: (!encrypted).then_some(MANAGEMENT_PORT),
             user: authority.userinfo.username.clone(),
             password: authority.userinfo.password.clone(),
             vhost: config.uri.vhost.clone(),
@@ -43,9 +46,9 @@ impl RabbitMqAdmin {
         Self { wanted: topology.things(), management, config }
     }
 
-    /// The management API answers at another port.
+    /// The management API answers at this port, by HTTP.
     pub fn management_port(mut self, port: u16) -> Self {
-        self.management.port = port;
+        self.management.port = Some(port);
         self
     }
 
@@ -218,7 +221,7 @@ impl Topology for RabbitMqAdmin {
         Ok(Plan::new(steps.into_iter().map(|(step, _)| step).collect()))
     }
 
-    async fn apply(&self, force: bool) -> Result<Plan> {
+    async fn apply_telling(&self, force: bool, done: Told<'_>) -> Result<Plan> {
         let connection = self.connect().await?;
         let steps = self.compare(&connection).await?;
         let plan = Plan::new(steps.iter().map(|(step, _)| step.clone()).collect());
@@ -236,8 +239,9 @@ impl Topology for RabbitMqAdmin {
                 }
                 _ => step.act,
             };
-            let done = self.carry_out(&connection, act, thing).await;
-            done.map_err(|error| self.error(&error))?;
+            let carried_out = self.carry_out(&connection, act, thing).await;
+            carried_out.map_err(|error| self.error(&error))?;
+            done(&Step::new(act, step.what, &step.name, &step.text));
         }
         Ok(plan)
     }

@@ -17,7 +17,8 @@ const ANSWER_BYTES: usize = 64 << 20;
 #[derive(Clone)]
 pub(super) struct Management {
     pub(super) host: String,
-    pub(super) port: u16,
+    /// None: it must not be asked.
+    pub(super) port: Option<u16>,
     pub(super) user: String,
     pub(super) password: String,
     pub(super) vhost: String,
@@ -36,13 +37,14 @@ impl Management {
     /// Every binding of the virtual host; `Err` says why it cannot be told.
     pub(super) async fn bindings(&self) -> Result<Vec<Bound>, String> {
         let path = format!("/api/bindings/{}", encoded(&self.vhost));
+        let port = self.port.ok_or("it is not asked by HTTP where AMQP is encrypted")?;
         let late = |_| format!("no answer within {LIMIT:?}");
-        let answer = tokio::time::timeout(LIMIT, self.get(&path)).await.map_err(late)??;
+        let answer = tokio::time::timeout(LIMIT, self.get(port, &path)).await.map_err(late)??;
         serde_json::from_slice(&answer).map_err(|error| format!("not understood: {error}"))
     }
 
-    async fn get(&self, path: &str) -> Result<Bytes, String> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
+    async fn get(&self, port: u16, path: &str) -> Result<Bytes, String> {
+        let stream = TcpStream::connect((self.host.as_str(), port)).await;
         let stream = stream.map_err(|error| error.to_string())?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
@@ -50,7 +52,7 @@ impl Management {
         let driving = tokio::spawn(connection);
         let login = STANDARD.encode(format!("{}:{}", self.user, self.password));
         let request = Request::get(path)
-            .header(HOST, format!("{}:{}", self.host, self.port))
+            .header(HOST, format!("{}:{port}", self.host))
             .header(AUTHORIZATION, format!("Basic {login}"))
             .body(Empty::<Bytes>::new())
             .map_err(|error| error.to_string())?;

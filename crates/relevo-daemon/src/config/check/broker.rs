@@ -1,28 +1,43 @@
 //! `[broker.NAME]`
 
 use super::Check;
-use crate::config::file::BrokerTable;
+use crate::broker::{self, Adapter};
+use crate::config::duration::Span;
+use crate::config::file::{BrokerTable, RouteTable};
 use crate::config::secret::Secret;
 use crate::config::{Broker, BrokerOptions};
-use relevo_brokers::http::{HttpConfig, Secret as SigningSecret};
+use relevo_brokers::http::Secret as SigningSecret;
+use relevo_core::event::TopicFilter;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A key that only some adapters know, the schemes of these, and whether it is given.
 type Key = (&'static str, &'static [&'static str], fn(&BrokerTable) -> bool);
 
-const KEYS: [Key; 9] = [
+const KEYS: [Key; 19] = [
     ("secrets", HTTP, |table| table.secrets.is_some()),
     ("secrets_file", HTTP, |table| table.secrets_file.is_some()),
     ("exchange", AMQP, |table| table.exchange.is_some()),
+    ("routes", AMQP, |table| table.routes.is_some()),
+    ("max_message_bytes", AMQP, |table| table.max_message_bytes.is_some()),
+    ("blocked_limit", AMQP, |table| table.blocked_limit.is_some()),
+    ("management_port", AMQP, |table| table.management_port.is_some()),
+    ("stream", NATS, |table| table.stream.is_some()),
+    ("subject_prefix", NATS, |table| table.subject_prefix.is_some()),
+    ("domain", NATS, |table| table.domain.is_some()),
+    ("nkey_file", NATS, |table| table.nkey_file.is_some()),
+    ("credentials_file", NATS, |table| table.credentials_file.is_some()),
     ("window", CONFIRMING, |table| table.window.is_some()),
     ("window_bytes", CONFIRMING, |table| table.window_bytes.is_some()),
     ("confirm_timeout", CONFIRMING, |table| table.confirm_timeout.is_some()),
+    ("connect_timeout", CONFIRMING, |table| table.connect_timeout.is_some()),
     ("ca_file", ENCRYPTED, |table| table.ca_file.is_some()),
     ("client_cert", ENCRYPTED, |table| table.client_cert.is_some()),
     ("client_key", ENCRYPTED, |table| table.client_key.is_some()),
 ];
 const HTTP: &[&str] = &["http", "https"];
 const AMQP: &[&str] = &["amqp", "amqps"];
+const NATS: &[&str] = &["nats", "tls"];
 const CONFIRMING: &[&str] = &["amqp", "amqps", "nats", "tls"];
 const ENCRYPTED: &[&str] = &["amqps", "nats", "tls"];
 
@@ -39,12 +54,14 @@ impl Check {
             let before = self.problems.len();
             self.keys_of_scheme(&name, &url, &table);
             let options = self.options(&name, &table);
-            let broker = Broker { url, signing, options };
+            let address = url.to_string();
+            let mut broker = Broker { url, signing, options, address };
             // A key in the wrong place is told once, by its own name.
-            if self.problems.len() == before
-                && let Err(why) = check_broker(&broker)
-            {
-                self.bad(&["broker", &name, "url"], why);
+            if self.problems.len() == before {
+                match broker::check(&broker) {
+                    Ok(address) => broker.address = address,
+                    Err(error) => self.bad(&["broker", &name, "url"], error.message()),
+                }
             }
             brokers.insert(name, broker);
         }
@@ -52,7 +69,7 @@ impl Check {
     }
 
     fn keys_of_scheme(&mut self, name: &str, url: &Secret, table: &BrokerTable) {
-        let Some(scheme) = url.scheme() else { return };
+        let Some(scheme) = url.scheme().filter(|_| Adapter::of(url).is_ok()) else { return };
         for (key, schemes, is_given) in KEYS {
             if is_given(table) && !schemes.contains(&scheme) {
                 let those: Vec<String> =
@@ -67,22 +84,70 @@ impl Check {
         if table.client_cert.is_some() != table.client_key.is_some() {
             self.bad(&["broker", name], "client_cert and client_key belong together");
         }
-        for (key, value) in [("window", table.window), ("window_bytes", table.window_bytes)] {
+        for (key, value) in [
+            ("window", table.window),
+            ("window_bytes", table.window_bytes),
+            ("max_message_bytes", table.max_message_bytes),
+        ] {
             if value == Some(0) {
                 self.bad(&["broker", name, key], "at least 1");
             }
         }
         BrokerOptions {
             exchange: table.exchange.clone(),
+            routes: self.routes(name, table.routes.as_deref().unwrap_or_default()),
+            max_message_bytes: table.max_message_bytes.map(|bytes| bytes as usize),
+            blocked_limit: table.blocked_limit.map(|span| span.0),
+            management_port: table.management_port,
+            stream: table.stream.clone(),
+            subject_prefix: table.subject_prefix.clone(),
+            domain: table.domain.clone(),
+            nkey: self.nkey(name, table),
+            credentials_file: table.credentials_file.clone().map(Into::into),
             window: table.window.map(|messages| messages as usize),
             window_bytes: table.window_bytes.map(|bytes| bytes as usize),
-            confirm_timeout: table.confirm_timeout.map(|span| span.0),
+            confirm_timeout: self.some_time(name, "confirm_timeout", table.confirm_timeout),
+            connect_timeout: self.some_time(name, "connect_timeout", table.connect_timeout),
             ca_file: table.ca_file.clone().map(Into::into),
             client_certificate: table
                 .client_cert
                 .clone()
                 .zip(table.client_key.clone())
                 .map(|(certificate, key)| (certificate.into(), key.into())),
+        }
+    }
+
+    /// Within no time nothing would ever be confirmed.
+    fn some_time(&mut self, name: &str, key: &str, span: Option<Span>) -> Option<Duration> {
+        if span.is_some_and(|span| span.0.is_zero()) {
+            self.bad(&["broker", name, key], "it needs some time");
+        }
+        span.map(|span| span.0)
+    }
+
+    fn routes(&mut self, name: &str, tables: &[RouteTable]) -> Vec<(TopicFilter, String)> {
+        let mut routes = Vec::new();
+        for table in tables {
+            match TopicFilter::parse(&table.topics) {
+                Ok(topics) => routes.push((topics, table.exchange.clone())),
+                Err(error) => self.bad(&["broker", name, "routes"], error.message()),
+            }
+        }
+        routes
+    }
+
+    fn nkey(&mut self, name: &str, table: &BrokerTable) -> Option<Secret> {
+        let file = table.nkey_file.as_ref()?;
+        if table.credentials_file.is_some() {
+            let text = "nkey_file and credentials_file are both given; keep one";
+            self.bad(&["broker", name, "nkey_file"], text);
+        }
+        match std::fs::read_to_string(file) {
+            Ok(seed) => Some(Secret::new(seed.trim())),
+            Err(error) => {
+                self.bad(&["broker", name, "nkey_file"], format!("{file} cannot be read: {error}"));
+                None
+            }
         }
     }
 
@@ -119,22 +184,5 @@ impl Check {
             },
             (None, None) => Vec::new(),
         }
-    }
-}
-
-/// Where events can go in this version, by the scheme of a broker's URL.
-fn check_broker(broker: &Broker) -> Result<(), String> {
-    let url = &broker.url;
-    let told = |error: relevo_core::Error| error.message().to_owned();
-    match url.scheme() {
-        Some("stdout") => Ok(()),
-        Some("http" | "https") => HttpConfig::to(url.expose()).map(drop).map_err(told),
-        #[cfg(feature = "rabbitmq")]
-        Some("amqp" | "amqps") => broker.rabbitmq("relevo").map(drop).map_err(told),
-        Some(scheme) => Err(format!(
-            "the scheme {scheme:?} is not one of this build: {}",
-            crate::config::DESTINATIONS
-        )),
-        None => Err("a URL begins with its scheme, such as http://".into()),
     }
 }

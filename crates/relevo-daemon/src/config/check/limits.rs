@@ -37,6 +37,7 @@ impl Check {
         relay.lane_queue = table.lane_queue.map_or(relay.lane_queue, |n| n as usize);
         relay.page_rows = table.page_rows.map_or(relay.page_rows, |n| n as usize);
         relay.page_bytes = table.page_bytes.map_or(relay.page_bytes, |n| n as usize);
+        relay.queue_bytes = table.queue_bytes.map_or(relay.queue_bytes, |n| n as usize);
         if relay.poll.0 > relay.poll.1 || relay.poll.0.is_zero() {
             self.bad(&["limits", "poll_min"], "poll_min is more than zero and at most poll_max");
         }

@@ -4,11 +4,12 @@ mod broker;
 mod limits;
 mod retry;
 mod subscription;
+mod topology;
 
 use super::file::{File, StoreTable};
 use super::problem::Problem;
 use super::secret::Secret;
-use super::{Broker, Config, HANDLER_LIMIT};
+use super::{Broker, Config, DRAIN, HANDLER_LIMIT};
 use crate::store;
 use relevo_core::retry::RetryPolicy;
 use std::collections::BTreeMap;
@@ -20,11 +21,13 @@ pub(super) fn config(file: File) -> Result<Config, Vec<Problem>> {
     let mut check = Check::default();
     let stores = check.stores(file.store);
     let brokers = check.brokers(file.broker);
+    let topologies = check.topologies(file.topology, &brokers);
     let retries = check.retries(file.retry);
     let limits = check.limits(&file.limits);
     let base = check.relay_defaults(&file.limits);
     let retention = check.retention(&file.retention);
     let listen = check.listen(file.http.listen);
+    let drain = file.limits.drain.map_or(DRAIN, |span| span.0);
     let known = Known { stores: &stores, brokers: &brokers, retries: &retries };
     let limit = file.limits.handler_limit.map_or(HANDLER_LIMIT, |span| span.0);
     let mut subscriptions = BTreeMap::new();
@@ -41,10 +44,12 @@ pub(super) fn config(file: File) -> Result<Config, Vec<Problem>> {
         service,
         stores,
         brokers,
+        topologies,
         subscriptions,
         limits,
         retention,
         listen,
+        drain,
         warnings: check.warnings,
     })
 }

@@ -9,7 +9,7 @@ use relevo_core::error::quoted;
 use relevo_core::event::TopicFilter;
 use relevo_core::limits::LANES;
 use relevo_core::outbox::{Start, Subscription};
-use relevo_core::relay::{AfterDead, RelayConfig};
+use relevo_core::relay::{AfterDead, Order, RelayConfig};
 use std::time::Duration;
 
 impl Check {
@@ -29,6 +29,7 @@ impl Check {
         let mut relay = self.sizes(name, &table, base.clone());
         relay.topics = self.topics(name, table.topics.as_deref());
         relay.after_dead = self.after_dead(&at("after_dead"), table.after_dead.as_deref());
+        relay.order = self.order(&at("order"), table.order.as_deref());
         if let Some(retry) = table.retry {
             let found = self.reference(&at("retry"), Some(retry), known.retries.keys(), "retry");
             relay.retry =
@@ -94,6 +95,7 @@ impl Check {
         mut relay: RelayConfig,
     ) -> RelayConfig {
         relay.batch = table.batch.map_or(relay.batch, |n| n as usize);
+        relay.batch_bytes = table.batch_bytes.map_or(relay.batch_bytes, |n| n as usize);
         relay.concurrency = table.concurrency.map_or(relay.concurrency, |n| n as usize);
         relay.max_parked_keys = table.max_parked_keys.map_or(relay.max_parked_keys, |n| n as usize);
         relay.max_deaths_in_a_row = table.max_deaths_in_a_row.unwrap_or(relay.max_deaths_in_a_row);
@@ -133,6 +135,16 @@ impl Check {
                 AfterDead::Continue
             }
         }
+    }
+
+    fn order(&mut self, path: &[&str], given: Option<&str>) -> Order {
+        let Some(given) = given else { return Order::default() };
+        Order::parse(given).unwrap_or_else(|| {
+            let all = Order::ALL.map(Order::as_str);
+            let near = did_you_mean(given, all);
+            self.bad(path, format!("{} is not one of {}{near}", quoted(given), all.join(", ")));
+            Order::default()
+        })
     }
 
     fn start(&mut self, path: &[&str], given: Option<&toml::Value>) -> Start {
