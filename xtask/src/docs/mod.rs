@@ -1,20 +1,21 @@
 //! Runs the console blocks of README.md and docs/: what a page shows is what the programs do.
 //!
-//! Commands of one page run in order, in one bash, in one empty folder, with a database of its own:
+//! Commands of one page run in order, in one bash, in one empty folder, with servers of their own:
 //! - `relevo` is the binary just built, and `cargo run -- ARGS` runs the same binary;
-//! - `RELEVO_TEST_PG` and `DATABASE_URL` hold the address of an empty PostgreSQL database;
+//! - `RELEVO_TEST_PG` and `DATABASE_URL` hold the address of an empty PostgreSQL database, `RELEVO_TEST_RABBITMQ` that of
+//!   an empty virtual host, `RELEVO_TEST_NATS` that of a NATS server, on pages whose commands mention them;
 //! - `<!-- skip: reason -->` right above a block keeps it from running, and the reason is printed;
 //! - `<!-- file: NAME -->` right above a block of any language writes that block into the folder.
 
 mod extract;
 mod page;
-mod postgres;
+mod server;
 
 use crate::servers::Prepared;
 use anyhow::{Context, Result, bail};
 use extract::Part;
 use page::Page;
-use postgres::Databases;
+use server::Servers;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,9 +25,7 @@ use std::process::Command;
 /// Runs every page; `environment` carries the variables that all tests get.
 pub(crate) fn run(programs: &Path, prepared: &Prepared, environment: &Command) -> Result<String> {
     let scratch = Scratch::new(programs)?;
-    let mut databases = Databases::start(programs, environment)
-        .inspect_err(|error| eprintln!("docs: no PostgreSQL for the pages: {error:#}"))
-        .ok();
+    let mut servers = Servers::new(programs, environment);
     let path = search_path(&scratch.shims(programs)?, programs, prepared)?;
     let (mut commands, mut skipped, mut failures) = (0, 0, Vec::new());
     for file in markdown_files() {
@@ -37,8 +36,8 @@ pub(crate) fn run(programs: &Path, prepared: &Prepared, environment: &Command) -
             continue;
         }
         let page = Page { file: &file, parts: &parts, folder: scratch.page(&file)?, path: &path };
-        let database = databases.as_mut().map(Databases::create).transpose()?;
-        match page.run(database.as_deref(), environment) {
+        let variables = servers.variables_of(&parts).with_context(|| file.display().to_string());
+        match variables.and_then(|variables| page.run(&variables, environment)) {
             Ok(count) => commands += count,
             Err(error) => failures.push(format!("{error:#}")),
         }

@@ -24,17 +24,15 @@ pub(super) struct Page<'a> {
 
 impl Page<'_> {
     /// The number of commands that did what the page shows.
-    pub(super) fn run(&self, database: Option<&str>, environment: &Command) -> Result<usize> {
+    pub(super) fn run(
+        &self,
+        variables: &[(&str, String)],
+        environment: &Command,
+    ) -> Result<usize> {
         let commands: Vec<&ShownCommand> = self.commands().collect();
-        let needs = |command: &&ShownCommand| {
-            command.script.contains("RELEVO_TEST_PG") || command.script.contains("DATABASE_URL")
-        };
-        if database.is_none() && commands.iter().any(needs) {
-            bail!("{}: needs a PostgreSQL, and none can be had", self.file.display());
-        }
         self.write_files()?;
         let script = self.write_script(&commands)?;
-        let printed = self.run_script(&script, database, environment)?;
+        let printed = self.run_script(&script, variables, environment)?;
         self.compare(&commands, &printed)?;
         Ok(commands.len())
     }
@@ -87,7 +85,7 @@ impl Page<'_> {
     fn run_script(
         &self,
         script: &Path,
-        database: Option<&str>,
+        variables: &[(&str, String)],
         environment: &Command,
     ) -> Result<String> {
         // A file and not a pipe: what a page leaves running in the background must not hold us up.
@@ -98,9 +96,7 @@ impl Page<'_> {
         for (name, value) in environment.get_envs() {
             bash.env(name, value.unwrap_or_default());
         }
-        if let Some(url) = database {
-            bash.env("RELEVO_TEST_PG", url).env("DATABASE_URL", url);
-        }
+        bash.envs(variables.iter().map(|(name, value)| (name, value)));
         let mut running = bash.spawn().context("cannot start bash")?;
         let in_time = wait(&mut running, PAGE_LIMIT)?;
         end_group(&running);
@@ -182,7 +178,8 @@ mod tests {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let page =
             Page { file: Path::new("page.md"), parts: &parts, folder: folder.clone(), path: &path };
-        let result = page.run(Some("postgres://nowhere"), &Command::new("true"));
+        let variables = [("RELEVO_TEST_PG", "postgres://nowhere".to_owned())];
+        let result = page.run(&variables, &Command::new("true"));
         let _ = fs::remove_dir_all(folder);
         result
     }

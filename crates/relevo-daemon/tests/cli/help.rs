@@ -4,13 +4,16 @@ use crate::support::Scratch;
 use serde_json::Value;
 
 /// Every command that does not have further ones below it.
-const COMMANDS: [&[&str]; 27] = [
+const COMMANDS: [&[&str]; 30] = [
     &["demo"],
     &["init"],
     &["config", "check"],
     &["config", "example"],
     &["migrate"],
     &["run"],
+    &["topology", "plan"],
+    &["topology", "apply"],
+    &["topology", "check"],
     &["publish"],
     &["tail"],
     &["status"],

@@ -10,4 +10,5 @@ mod help;
 mod retention;
 mod subscriptions;
 mod support;
+mod topology;
 mod why;

@@ -1,8 +1,11 @@
-//! `relevo run` as a process, on SQLite, with a real endpoint.
+//! `relevo run` and `relevo topology` as processes, on SQLite, with real endpoints and brokers.
 #![allow(clippy::unwrap_used)]
 
+mod isolation;
+mod nats;
 mod rabbitmq;
 mod support;
+mod topology;
 
 use relevo_brokers::http::Secret;
 use relevo_core::ErrorClass;
@@ -202,6 +205,30 @@ async fn sigterm_finishes_what_is_under_way_and_gives_the_lanes_back() {
     publish(&store, "k", 2).await;
     endpoint.has_received(2).await;
     assert_eq!(endpoint.bodies(), [r#"{"n":1}"#, r#"{"n":2}"#], "{}", daemon.said());
+}
+
+#[tokio::test]
+async fn sigterm_waits_no_longer_than_the_configuration_says_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let hang = Arc::new(AtomicBool::new(true));
+    let hangs = hang.clone();
+    let pause = move || Duration::from_secs(if hangs.load(Ordering::SeqCst) { 900 } else { 0 });
+    let endpoint = Endpoint::start(move |_| (200, pause())).await;
+    let limits = "[limits]\nlease = \"1s\"\ndrain = \"1s\"\nhandler_limit = \"15m\"\n";
+    configure(folder.path(), &format!("http://{}/", endpoint.address), limits);
+    let store = store(folder.path()).await;
+    let mut daemon = Daemon::start(folder.path(), &[]).await;
+    publish(&store, "k", 1).await;
+    endpoint.has_received(1).await;
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end().await.code(), Some(3), "{}", daemon.said());
+    let said = daemon.said();
+    assert!(said.contains("finishing what is under way, at most 1s"), "{said}");
+    assert!(said.contains("not everything under way ended within 1s"), "{said}");
+    hang.store(false, Ordering::SeqCst);
+    let _next = Daemon::start(folder.path(), &[]).await;
+    endpoint.has_received(2).await;
+    assert_eq!(endpoint.bodies(), [r#"{"n":1}"#, r#"{"n":1}"#]);
 }
 
 #[tokio::test]

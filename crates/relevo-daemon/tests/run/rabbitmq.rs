@@ -7,16 +7,25 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A virtual host with an exchange `events` and a queue `orders` of all orders, made by the management API.
-struct Shop {
-    server: Arc<RabbitMq>,
-    url: String,
+pub(crate) struct Shop {
+    pub(crate) server: Arc<RabbitMq>,
+    pub(crate) url: String,
     vhost: String,
 }
 
 impl Shop {
-    async fn fresh() -> Option<Self> {
+    pub(crate) async fn fresh() -> Option<Self> {
         let started = tokio::task::spawn_blocking(RabbitMq::shared).await.unwrap();
-        let server = services::require(started)?;
+        Some(Self::on(services::require(started)?))
+    }
+
+    /// On a server of this test alone, which it may stop.
+    pub(crate) async fn alone() -> Option<Self> {
+        let started = tokio::task::spawn_blocking(RabbitMq::start).await.unwrap();
+        Some(Self::on(Arc::new(services::require(started)?)))
+    }
+
+    fn on(server: Arc<RabbitMq>) -> Self {
         let url = server.fresh_vhost().unwrap();
         let vhost = url.rsplit('/').next().unwrap().to_owned();
         let shop = Self { server, url, vhost };
@@ -31,7 +40,7 @@ impl Shop {
             let path = format!("/api/bindings/{}/e/{exchange}/q/orders", shop.vhost);
             shop.server.api("POST", &path, &binding).unwrap();
         }
-        Some(shop)
+        shop
     }
 
     fn put(&self, what: &str, name: &str, body: &Value) {
@@ -40,7 +49,7 @@ impl Shop {
     }
 
     /// What the queue has, looked at without taking it.
-    async fn messages(&self, count: usize) -> Vec<Value> {
+    pub(crate) async fn messages(&self, count: usize) -> Vec<Value> {
         let path = format!("/api/queues/{}/orders/get", self.vhost);
         let look = json!({"count": 1000, "ackmode": "ack_requeue_true", "encoding": "auto"});
         eventually(&format!("{count} messages in the queue"), || async {

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Waits until `look` finds something.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
@@ -32,6 +32,27 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
         }
         assert!(begun.elapsed() < PATIENCE, "never happened: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What a finished command left.
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs the binary in `folder` to its end.
+pub(crate) async fn run_cli(folder: &Path, arguments: &[&str]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relevo"));
+    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command.env_remove("RELEVO_STORE").env_remove("COLUMNS");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended {
+        code: output.status.code().unwrap(),
+        out: text(output.stdout),
+        err: text(output.stderr),
     }
 }
 

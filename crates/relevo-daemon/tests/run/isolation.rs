@@ -1,0 +1,144 @@
+//! Several pipelines in one process: what fails in one is not felt by the others, at the start or later.
+
+use crate::nats::{payloads, shared};
+use crate::rabbitmq::Shop;
+use crate::support::{Daemon, Endpoint, eventually, publish, run_cli, store};
+use relevo_brokers::nats::NatsConfig;
+use relevo_testkit::services::{Nats, Proxy, unique_name};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+const EVENTS: u64 = 40;
+const KEYS: u64 = 4;
+
+/// A broker of each kind, and everything that can be wrong with one beside them.
+struct Fleet<'f> {
+    rabbit: &'f Shop,
+    nats: &'f Nats,
+    stream: &'f str,
+    endpoint: &'f Endpoint,
+    /// Accepts connections and stays silent.
+    silent: &'f Proxy,
+}
+
+impl Fleet<'_> {
+    fn configure(&self, folder: &Path) {
+        let (rabbit, nats, stream) = (&self.rabbit.url, self.nats.url(), self.stream);
+        let (endpoint, silent) = (self.endpoint.address, self.silent.address());
+        let subscription = |name: &str, store: &str, to: &str| {
+            format!("[subscription.{name}]\nstore = \"{store}\"\nto = \"{to}\"\n")
+        };
+        let broker = |name: &str, url: &str, options: &str| {
+            let table = format!("[broker.{name}]\nurl = \"{url}\"\n{options}");
+            table + &subscription(name, "shop", name)
+        };
+        let quick = "connect_timeout = \"2s\"\n";
+        let text = [
+            "[service]\nname = \"shop\"\n[http]\nlisten = \"127.0.0.1:0\"\n",
+            "[limits]\nlease = \"3s\"\n[store.shop]\nurl = \"sqlite:shop.db\"\n",
+            "[store.closed]\nurl = \"postgres://u@127.0.0.1:1/d\"\n",
+            "[store.lost]\nurl = \"sqlite:no/such/folder/lost.db\"\n",
+            &format!("[store.mute]\nurl = \"postgres://u@{silent}/d\"\n"),
+            &broker("rabbit", rabbit, "exchange = \"events\"\n"),
+            &broker("nats", &nats, &format!("subject_prefix = \"{stream}\"\n")),
+            &broker("hook", &format!("http://{endpoint}/"), ""),
+            &broker("nowhere", "amqp://no-such-host.invalid/", quick),
+            &broker("silent", &format!("amqp://u:s3cret@{silent}/"), quick),
+            &format!("[topology.nats.streams.{stream}]\nsubjects = [\"{stream}.>\"]\n"),
+            &["closed", "lost", "mute"].map(|store| subscription(store, store, "hook")).concat(),
+        ]
+        .concat();
+        std::fs::write(folder.join("relevo.toml"), text).unwrap();
+    }
+}
+
+fn number(body: &str) -> u64 {
+    let body: Value = serde_json::from_str(body).unwrap();
+    body["n"].as_u64().unwrap()
+}
+
+/// First copies only: a confirm that was lost makes a second one, which an inbox drops.
+fn complete_and_in_order(what: &str, bodies: impl Iterator<Item = u64>) {
+    let mut seen = BTreeSet::new();
+    let first: Vec<u64> = bodies.filter(|n| seen.insert(*n)).collect();
+    assert_eq!(seen.len() as u64, EVENTS, "{what}: {first:?}");
+    for key in 0..KEYS {
+        let of_key: Vec<u64> = first.iter().copied().filter(|n| n % KEYS == key).collect();
+        assert!(of_key.is_sorted(), "{what}, key {key}: {of_key:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_or_store_that_is_down_neither_stops_nor_delays_the_others_and_catches_up() {
+    let (Some(rabbit), Some(nats)) = (Shop::alone().await, shared().await) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::start(|_| (200, Duration::ZERO)).await;
+    let silent = Proxy::start(nats.address()).unwrap();
+    silent.half_open();
+    let stream = unique_name("ISLE");
+    let (rabbit, nats) = (&rabbit, &*nats);
+    let fleet = Fleet { rabbit, nats, stream: &stream, endpoint: &endpoint, silent: &silent };
+    fleet.configure(folder.path());
+    let applied = run_cli(folder.path(), &["topology", "apply"]).await;
+    assert_eq!(applied.code, 0, "{}{}", applied.out, applied.err);
+    let store = store(folder.path()).await;
+    rabbit.server.stop();
+
+    let mut daemon = Daemon::start(folder.path(), &[]).await;
+    for n in 0..EVENTS {
+        publish(&store, &format!("order-{}", n % KEYS), n).await;
+    }
+    let config = NatsConfig::to(&nats.url()).unwrap();
+    let came = payloads(config, &stream, EVENTS as usize).await;
+    complete_and_in_order("nats", came.iter().map(|body| number(body)));
+    let came = endpoint.has_received(EVENTS as usize).await;
+    complete_and_in_order("http", came.iter().map(|request| number(&request.body)));
+    they_are_shown(&daemon, folder.path()).await;
+
+    let server = rabbit.server.clone();
+    tokio::task::spawn_blocking(move || server.restart().unwrap()).await.unwrap();
+    let came = rabbit.messages(EVENTS as usize).await;
+    let body = |message: &Value| number(message["payload"].as_str().unwrap());
+    complete_and_in_order("rabbitmq", came.iter().map(body));
+    eventually("the breaker closes", || async {
+        breaker(&daemon, "rabbit").await.filter(|n| *n == 0.0)
+    })
+    .await;
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end().await.code(), Some(0), "{}", daemon.said());
+    assert!(!daemon.said().contains("s3cret"), "{}", daemon.said());
+}
+
+async fn breaker(daemon: &Daemon, subscription: &str) -> Option<f64> {
+    let labels = format!("{{service=\"shop\",subscription=\"{subscription}\"}}");
+    daemon.metric(&format!("relevo_breaker_open{labels}")).await
+}
+
+/// What is down is told by the metrics, by `/health/ready` and by `relevo status`; what works is not blamed.
+async fn they_are_shown(daemon: &Daemon, folder: &Path) {
+    for down in ["rabbit", "nowhere", "silent"] {
+        eventually(&format!("the breaker of {down} opens"), || async {
+            breaker(daemon, down).await.filter(|open| *open == 1.0)
+        })
+        .await;
+    }
+    for up in ["nats", "hook"] {
+        assert_eq!(breaker(daemon, up).await, Some(0.0), "{up}");
+    }
+    let (_, ready) = daemon.ready().await;
+    for store in ["closed", "lost", "mute"] {
+        assert_eq!(ready["subscriptions"][store]["state"], "starting", "{ready}");
+    }
+    assert_eq!(ready["subscriptions"]["rabbit"]["breaker_open"], true, "{ready}");
+    eventually("status tells of the breaker", || async {
+        let status = run_cli(folder, &["status", "--store", "shop"]).await.out;
+        let told = |name: &str| {
+            status.lines().any(|line| line.starts_with(name) && line.contains("breaker"))
+        };
+        (told("rabbit") && !told("nats") && !told("hook")).then_some(())
+    })
+    .await;
+}
