@@ -4,11 +4,18 @@ import asyncio
 import os
 import ssl
 import sys
+import time
 
 import nats
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import StreamConfig
+from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 
 verb, url, stream, *numbers = sys.argv[1:]
+# A cluster elects a leader within seconds; on a busy machine they are many.
+LIMIT_S = 100
+NO_LEADER = (NoRespondersError, NoStreamResponseError, ServiceUnavailableError, NatsTimeout)
 
 
 def options():
@@ -25,22 +32,50 @@ def options():
     return chosen
 
 
+async def until_there_is_a_leader(ask):
+    """A stream whose leader has just died answers nothing until there is another."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return await ask()
+        except NO_LEADER:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.3)
+
+
+async def publish(jetstream, number):
+    # What was stored although nobody said so is not stored twice.
+    same = {"Nats-Msg-Id": f"{stream}-{number}"}
+    try:
+        await jetstream.publish(stream, str(number).encode(), headers=same)
+    except NoStreamResponseError:
+        # No leader is worth waiting for. No stream is not, and this says so.
+        await jetstream.stream_info(stream)
+        raise
+
+
+async def read(jetstream, last):
+    subscription = await jetstream.subscribe(stream, ordered_consumer=True)
+    read = []
+    while not read or read[-1] != last:
+        message = await subscription.next_msg(timeout=15)
+        read.append(message.data.decode())
+    return read
+
+
 async def main():
     connection = await nats.connect(url.split(","), allow_reconnect=False, **options())
-    jetstream = connection.jetstream(timeout=30)
+    jetstream = connection.jetstream(timeout=10)
     if verb == "declare":
         replicas = int(os.environ.get("REPLICAS", "1"))
-        await jetstream.add_stream(StreamConfig(name=stream, subjects=[stream], num_replicas=replicas))
+        wanted = StreamConfig(name=stream, subjects=[stream], num_replicas=replicas)
+        await until_there_is_a_leader(lambda: jetstream.add_stream(wanted))
     elif verb == "publish":
         for number in range(int(numbers[0]), int(numbers[1]) + 1):
-            await jetstream.publish(stream, str(number).encode())
+            await until_there_is_a_leader(lambda number=number: publish(jetstream, number))
     elif verb == "read":
-        subscription = await jetstream.subscribe(stream, ordered_consumer=True)
-        while True:
-            message = await subscription.next_msg(timeout=30)
-            print(message.data.decode())
-            if message.data.decode() == numbers[1]:
-                break
+        print("\n".join(await until_there_is_a_leader(lambda: read(jetstream, numbers[1]))))
     await connection.close()
 
 
