@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-const READY_LIMIT: Duration = Duration::from_secs(20);
+const READY_LIMIT: Duration = Duration::from_secs(120);
 
 const AT_ONCE: StopSignal = StopSignal { signal: Signal::TERM, name: "TERM" };
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Recovery after a crash may take a while on a busy disk.
-const READY_LIMIT: Duration = Duration::from_secs(90);
+const READY_LIMIT: Duration = Duration::from_secs(180);
 
 /// Its data is thrown away, so "immediate" is the right way for it to stop.
 const IMMEDIATE: StopSignal = StopSignal { signal: Signal::QUIT, name: "QUIT" };

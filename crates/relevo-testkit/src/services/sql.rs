@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 /// A server that does not answer within this time is as good as gone.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs one or more statements.
 pub fn execute(url: &str, statements: &str) -> Result<()> {

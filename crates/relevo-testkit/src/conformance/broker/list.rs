@@ -17,6 +17,7 @@ macro_rules! broker_cases {
                 a_second_copy_of_an_id_is_dropped: publishes drops_duplicates,
                 publishing_after_the_close_is_down: publishes,
                 closing_twice_is_closing_once: publishes,
+                closing_hands_over_what_is_on_its_way: publishes,
             }
             consume {
                 what_is_published_arrives: publishes consumes,

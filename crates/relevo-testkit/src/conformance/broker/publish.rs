@@ -179,6 +179,30 @@ pub async fn publishing_after_the_close_is_down(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
+/// A graceful stop: what was sent gets its confirm, what was not is down, and nothing is unknown.
+pub async fn closing_hands_over_what_is_on_its_way(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    rig.store(&publisher, &rig.events(0..1)).await;
+    let mut tasks = Vec::new();
+    for batch in 1..=20 {
+        let (publisher, events) = (publisher.clone(), rig.events(batch * 50..batch * 50 + 50));
+        tasks.push(tokio::spawn(async move { publish(&publisher, &events).await }));
+    }
+    publisher.close().await;
+    let mut stored = 1;
+    for task in tasks {
+        for confirm in task.await.unwrap_or_default() {
+            match confirm {
+                Confirm::Stored => stored += 1,
+                Confirm::Down { .. } => {}
+                other => panic!("neither handed over nor held back: {other:?}"),
+            }
+        }
+    }
+    assert_eq!(rig.world.stored().await?, stored);
+    Ok(())
+}
+
 /// Also by several at once.
 pub async fn closing_twice_is_closing_once(rig: &Rig) -> Result<()> {
     let publisher = rig.world.publisher()?;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 /// A case that is not over by then hangs.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// What a case needs of an adapter.
 #[derive(Debug, Clone, Copy)]

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Recovery after a crash may take a while on a busy disk.
-const READY_LIMIT: Duration = Duration::from_secs(120);
+const READY_LIMIT: Duration = Duration::from_secs(420);
 
 /// Its data is thrown away, so there is nothing to put in order.
 const AT_ONCE: StopSignal = StopSignal { signal: Signal::KILL, name: "KILL" };

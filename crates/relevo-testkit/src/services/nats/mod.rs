@@ -11,13 +11,15 @@ use super::{Result, ServiceError, locate, port};
 pub use login::NatsLogin;
 use login::{Login, PASSWORD, USER};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-const READY_LIMIT: Duration = Duration::from_secs(60);
+/// It starts in a moment; on a busy machine, and with much to recover, in many.
+const READY_LIMIT: Duration = Duration::from_secs(120);
 
 /// Its data is thrown away, so there is nothing to put in order.
 const AT_ONCE: StopSignal = StopSignal { signal: Signal::KILL, name: "KILL" };
@@ -209,6 +211,20 @@ impl Cluster<Nats> {
     pub fn urls(&self) -> Vec<String> {
         self.iter().map(Nats::url).collect()
     }
+
+    /// Which server leads a stream, once it has a leader that runs.
+    pub fn leader_of(&self, stream: &str) -> Result<usize> {
+        let running = self.iter().find(|node| node.is_running());
+        let node = running.ok_or_else(|| ServiceError::failed("NATS", "no server runs"))?;
+        let answer = json(&node.monitored("/jsz?accounts=true&streams=true")?)?;
+        let streams = answer["account_details"].as_array().into_iter().flatten();
+        let mut streams = streams.flat_map(|account| account["stream_detail"].as_array()).flatten();
+        let found = streams.find(|found| found["name"] == stream);
+        let leader = found.and_then(|found| found["cluster"]["leader"].as_str());
+        let leads = |node: &Nats| Some(node.name()) == leader && node.is_running();
+        let none = || ServiceError::failed("NATS", format!("{stream} has no leader: {leader:?}"));
+        self.iter().position(leads).ok_or_else(none)
+    }
 }
 
 impl Member for Nats {}
@@ -219,21 +235,30 @@ impl sealed::Member for Nats {
     }
 
     fn sees(&self, nodes: usize) -> Result<()> {
-        let answer = self.monitored("/jsz")?;
-        let jetstream: serde_json::Value = serde_json::from_str(&answer)
-            .map_err(|error| ServiceError::failed("NATS", format!("{error}: {answer}")))?;
-        let group = &jetstream["meta_cluster"];
-        let leader = group["leader"].as_str().is_some_and(|leader| !leader.is_empty());
-        let routes = self.monitored("/varz")?;
-        let routes: serde_json::Value = serde_json::from_str(&routes)
-            .map_err(|error| ServiceError::failed("NATS", format!("{error}: {routes}")))?;
-        let complete = group["cluster_size"].as_u64() == Some(nodes as u64)
-            && routes["routes"].as_u64().is_some_and(|count| count >= nodes as u64 - 1);
-        if leader && complete {
+        let group = &json(&self.monitored("/jsz")?)?["meta_cluster"];
+        let leader = group["leader"].as_str().unwrap_or_default();
+        // Two servers have several routes between them, so these are counted by where they lead to.
+        let routes = json(&self.monitored("/routez")?)?;
+        let others = names(&routes["routes"], "remote_name").collect::<BTreeSet<_>>().len();
+        // The leader alone knows who follows: where it sees nobody, no stream can be placed.
+        let current = group["replicas"].as_array().into_iter().flatten();
+        let followers = current.filter(|replica| replica["current"] == true).count();
+        let all = nodes - 1;
+        let complete = others == all && (leader != self.name || followers == all);
+        if !leader.is_empty() && complete && group["cluster_size"] == nodes {
             return Ok(());
         }
-        Err(ServiceError::failed("NATS", format!("not complete: {group}, {}", routes["routes"])))
+        Err(ServiceError::failed("NATS", format!("not complete: {group}, {others} others")))
     }
+}
+
+fn json(answer: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(answer)
+        .map_err(|error| ServiceError::failed("NATS", format!("{error}: {answer}")))
+}
+
+fn names<'j>(list: &'j serde_json::Value, field: &'j str) -> impl Iterator<Item = &'j str> {
+    list.as_array().into_iter().flatten().filter_map(move |entry| entry[field].as_str())
 }
 
 fn basics(options: &NatsOptions, folder: &Path, name: &str, ports: Ports) -> String {

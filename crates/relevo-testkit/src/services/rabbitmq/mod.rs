@@ -121,12 +121,14 @@ impl RabbitMq {
         for (n, name) in (1..).zip(&names) {
             options = options.line(&format!("cluster_formation.classic_config.nodes.{n} = {name}"));
         }
+        // The first finds nobody and need not look for long.
+        options = options.line("cluster_formation.discovery_retry_interval = 100");
         // Left to itself, a node that was cut off goes its own way.
         options = options.line("cluster_partition_handling = pause_minority");
         with_free_ports(|| {
             let directory = Names::start(&programs)?;
             let prepare = |name| RabbitMq::prepare(&options, &programs, &directory, name);
-            Cluster::start(names.iter().map(|name| prepare(name)).collect::<Result<_>>()?)
+            Cluster::start_in_turn(names.iter().map(|name| prepare(name)).collect::<Result<_>>()?)
         })
     }
 
@@ -220,16 +222,26 @@ impl RabbitMq {
 }
 
 impl Cluster<RabbitMq> {
-    /// The URL of a virtual host on each node.
-    pub fn urls(&self, vhost: &str) -> Vec<String> {
-        self.iter().map(|node| node.url_of(vhost)).collect()
+    /// The URL of the default virtual host on each node. A cluster is one test's own, so it needs no other; one that is
+    /// made while a node is still starting is never started there.
+    pub fn urls(&self) -> Vec<String> {
+        self.iter().map(RabbitMq::url).collect()
     }
 
-    /// Makes an empty virtual host and returns its URL on each node.
-    pub fn fresh_vhost(&self) -> Result<Vec<String>> {
-        let url = self[0].fresh_vhost()?;
-        let vhost = url.rsplit('/').next().unwrap_or_default();
-        Ok(self.urls(vhost))
+    /// One URL with all nodes, for clients that know several.
+    pub fn url(&self) -> String {
+        let addresses: Vec<String> = self.iter().map(|node| node.address().to_string()).collect();
+        format!("amqp://{USER}:{PASSWORD}@{}/%2f", addresses.join(","))
+    }
+
+    /// Which node leads a quorum queue of the default virtual host, once it has a leader that runs.
+    pub fn leader_of(&self, queue: &str) -> Result<usize> {
+        let running = self.iter().find(|node| node.is_running());
+        let node = running.ok_or_else(|| ServiceError::failed("RabbitMQ", "no node runs"))?;
+        let answer = node.api("GET", &format!("/api/queues/%2f/{queue}?columns=leader"), "")?;
+        let leads = |node: &&RabbitMq| answer.contains(&format!("\"{}\"", node.name()));
+        let place = self.iter().position(|node| leads(&node) && node.is_running());
+        place.ok_or_else(|| ServiceError::failed("RabbitMQ", format!("no leader: {answer}")))
     }
 }
 
@@ -242,15 +254,21 @@ impl sealed::Member for RabbitMq {
 
     fn sees(&self, nodes: usize) -> Result<()> {
         let answer = self.api("GET", "/api/nodes?columns=name,running", "")?;
-        match answer.matches("\"running\":true").count() {
+        if answer.matches("\"running\":true").count() != nodes {
+            return Err(ServiceError::failed("RabbitMQ", format!("the nodes are {answer}")));
+        }
+        // A node runs a while before it serves, and serves one virtual host sooner than another.
+        let answer = self.api("GET", "/api/vhosts/%2f?columns=cluster_state", "")?;
+        match answer.matches("\"running\"").count() {
             count if count == nodes => Ok(()),
-            _ => Err(ServiceError::failed("RabbitMQ", format!("the nodes are {answer}"))),
+            _ => Err(ServiceError::failed("RabbitMQ", format!("the virtual host is {answer}"))),
         }
     }
 }
 
-/// The API for everything, and logging in by certificate.
-const PLUGINS: &str = "[rabbitmq_management,rabbitmq_auth_mechanism_ssl].\n";
+/// The API for everything, logging in by certificate, and queues by hash.
+const PLUGINS: &str = "[rabbitmq_management,rabbitmq_auth_mechanism_ssl,\
+                       rabbitmq_consistent_hash_exchange].\n";
 
 /// Where the parts of RabbitMQ and Erlang are.
 #[derive(Debug)]
@@ -319,8 +337,9 @@ fn configuration(options: &RabbitMqOptions, folder: &Path, ports: Ports) -> Stri
 fn launch(programs: &Programs, names: u16, node: &str, folder: &Path, ports: Ports) -> Launch {
     let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", programs.erlang.display());
     // Few threads, and none that spins while it waits for work: many nodes share few cores.
+    // Nodes take each other for dead after a minute of silence, not sooner: on a busy machine they do not get to speak
+    // for seconds. A node that is killed is noticed at once.
     let erlang = "-kernel inet_dist_use_interface {127,0,0,1} -start_epmd false \
-                  -kernel net_ticktime 10 \
                   +S 2:2 +A 4 +sbwt none +sbwtdcpu none +sbwtdio none";
     let own = |name: &str| folder.join(name).display().to_string();
     Launch::new(&programs.server)
