@@ -83,7 +83,7 @@ pub fn run(test: impl AsyncFnOnce()) {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
     let over =
-        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(150), test()).await });
+        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(600), test()).await });
     runtime.shutdown_timeout(Duration::from_secs(5));
     assert!(over.is_ok(), "the test hangs");
 }

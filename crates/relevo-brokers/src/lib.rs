@@ -17,3 +17,5 @@ pub mod rabbitmq;
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
 mod span;
 pub mod stdout;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod turns;

@@ -14,7 +14,7 @@ use relevo_core::event::{Event, NewEvent};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpListener;
 
 #[derive(Default)]
@@ -185,9 +185,10 @@ async fn a_name_that_does_not_resolve_means_down() {
 #[tokio::test]
 async fn an_endless_body_costs_nothing() {
     let (address, _) = serve().await;
-    let begun = Instant::now();
-    assert_eq!(one_to(address, "/huge").await, Confirm::Stored);
-    assert!(begun.elapsed() < Duration::from_secs(2));
+    let answered = one_to(address, "/huge");
+    // It never ends: whoever read it would still read.
+    let answered = tokio::time::timeout(Duration::from_secs(60), answered).await;
+    assert_eq!(answered.unwrap(), Confirm::Stored);
 }
 
 #[tokio::test]

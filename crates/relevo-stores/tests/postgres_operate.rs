@@ -343,10 +343,10 @@ async fn upkeep_waits_for_no_writer() {
     let mut client = connect(&rig.url).await;
     let tx = client.transaction().await.unwrap();
     tx.query("SELECT FROM relevo.outbox", &[]).await.unwrap();
-    let began = std::time::Instant::now();
-    let upkeep = rig.store.upkeep(&no_retention()).await.unwrap();
-    assert_eq!(upkeep.segments_dropped, 0);
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    // The reader is at lunch until it is over: whoever waited for it would wait for ever.
+    let settings = no_retention();
+    let upkeep = tokio::time::timeout(Duration::from_secs(60), rig.store.upkeep(&settings)).await;
+    assert_eq!(upkeep.unwrap().unwrap().segments_dropped, 0);
     tx.commit().await.unwrap();
     assert!(rig.store.upkeep(&no_retention()).await.unwrap().segments_dropped >= 1);
 }

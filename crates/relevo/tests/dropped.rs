@@ -28,7 +28,7 @@ async fn a_relay_that_is_dropped_leaves_no_task_behind() {
     drop(running);
     let begun = Instant::now();
     while tasks() > before {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{} tasks still run", tasks() - before);
+        assert!(begun.elapsed() < Duration::from_secs(120), "{} tasks still run", tasks() - before);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -1,4 +1,5 @@
 use super::{NAME, tls};
+use crate::turns::Turns;
 use async_nats::ServerAddr;
 use relevo_core::broker::cloudevents::decode;
 use relevo_core::error::{Error, Kind, Result};
@@ -34,6 +35,7 @@ pub(super) struct TlsFiles {
 #[non_exhaustive]
 pub struct NatsConfig {
     pub(super) servers: Vec<ServerAddr>,
+    pub(super) turns: Turns,
     pub(super) credentials: Credentials,
     pub(super) tls: TlsFiles,
     pub(super) require_tls: bool,
@@ -63,6 +65,7 @@ impl NatsConfig {
     pub fn to(urls: &str) -> Result<Self> {
         let mut config = Self {
             servers: Vec::new(),
+            turns: Turns::default(),
             credentials: Credentials::None,
             tls: TlsFiles::default(),
             require_tls: false,

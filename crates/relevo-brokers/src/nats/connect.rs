@@ -51,7 +51,7 @@ impl Connection {
 /// Connects to the first server that answers. `buffered` is how many messages of a subscription may wait in memory.
 pub(super) async fn connect(config: &NatsConfig, buffered: usize) -> Result<Connection> {
     let mut failed = Vec::new();
-    for server in &config.servers {
+    for server in config.turns.over(&config.servers) {
         match connect_to(server, config, buffered).await {
             Ok(connection) => return Ok(connection),
             Err(error) if error.kind() == Kind::DestinationDown => {

@@ -81,7 +81,7 @@ impl NatsPublisher {
         }
     }
 
-    /// A connection that stays silent is not used again; what is under way on it may still end well.
+    /// A connection that stays silent, or leads nowhere, is not used again; what is under way on it may still end well.
     async fn forget(&self, silent: &Connection) {
         let mut slot = self.slot.lock().await;
         if slot.connection.as_ref().is_some_and(|open| open.is(silent)) {
@@ -114,16 +114,17 @@ impl NatsPublisher {
     /// Nobody listens: there is no stream for the subject, or its leader is being elected. An election is over in
     /// seconds: were it a refusal of each event, every key that comes meanwhile would be parked.
     async fn nobody_answers(&self, connection: &Connection, subject: &str) -> Confirm {
-        match self.stream_of(connection, subject).await {
+        let error = match self.stream_of(connection, subject).await {
             Ok(None) => {
                 let why = format!("no stream stores the subject {subject}");
-                refused(ErrorClass::Permanent, why)
+                return refused(ErrorClass::Permanent, why);
             }
-            Ok(Some(stream)) => {
-                Confirm::Down { error: format!("stream {stream} has no leader at the moment") }
-            }
-            Err(error) => Confirm::Down { error },
-        }
+            Ok(Some(stream)) => format!("stream {stream} has no leader at the moment"),
+            Err(error) => error,
+        };
+        // A server that was cut off from the others would say so for ever: the next attempt asks another one.
+        self.forget(connection).await;
+        Confirm::Down { error }
     }
 
     /// Which stream stores the subject, if JetStream can say so.

@@ -1,4 +1,5 @@
 use super::failed;
+use crate::turns::Turns;
 use lapin::tcp::{OwnedIdentity, OwnedTLSConfig};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use relevo_core::event::TopicFilter;
@@ -11,7 +12,11 @@ use std::time::Duration;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RabbitMqConfig {
+    /// Of the first node; the others differ in nothing but their address.
     pub(super) uri: AMQPUri,
+    /// Host and port of each node.
+    pub(super) nodes: Vec<(String, u16)>,
+    pub(super) turns: Turns,
     pub(super) tls: OwnedTLSConfig,
     /// The exchange that events are published to; the routing key is the topic. Empty is the default exchange,
     /// where the topic is the name of a queue.
@@ -37,10 +42,10 @@ pub struct RabbitMqConfig {
 
 impl RabbitMqConfig {
     /// `amqp://user:password@host:port/vhost` or `amqps://...`. Without a virtual host, or with an empty one, it is
-    /// `/`. Parameters of the URL: `heartbeat` (seconds), `auth_mechanism=external`, `channel_max`, `frame_max`.
+    /// `/`. The nodes of a cluster are parted by commas: `amqp://app@one,two:5673,three/shop`. Parameters of the URL:
+    /// `heartbeat` (seconds), `auth_mechanism=external`, `channel_max`, `frame_max`.
     pub fn to(url: &str) -> Result<Self> {
-        // The reason never repeats the URL, which may carry a password.
-        let mut uri: AMQPUri = url.parse().map_err(|why| bad(format!("not an AMQP URL: {why}")))?;
+        let (mut uri, nodes) = parse(url)?;
         if uri.vhost.is_empty() {
             uri.vhost = "/".into();
         }
@@ -48,6 +53,8 @@ impl RabbitMqConfig {
         uri.query.heartbeat.get_or_insert(10);
         Ok(Self {
             uri,
+            nodes,
+            turns: Turns::default(),
             tls: OwnedTLSConfig::default(),
             exchange: "amq.topic".into(),
             routes: Vec::new(),
@@ -131,15 +138,20 @@ impl RabbitMqConfig {
         self
     }
 
-    /// The address without anything secret.
+    /// The address, of all nodes, without anything secret.
     pub fn address(&self) -> String {
+        let nodes: Vec<String> =
+            self.nodes.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        self.address_of(&nodes.join(","))
+    }
+
+    /// The address of these nodes without anything secret.
+    pub(super) fn address_of(&self, nodes: &str) -> String {
         let scheme = match self.uri.scheme {
             AMQPScheme::AMQP => "amqp",
             AMQPScheme::AMQPS => "amqps",
         };
-        let authority = &self.uri.authority;
-        let vhost = self.uri.vhost.replace('/', "%2F");
-        format!("{scheme}://{}:{}/{vhost}", authority.host, authority.port)
+        format!("{scheme}://{nodes}/{}", self.uri.vhost.replace('/', "%2F"))
     }
 
     pub(super) fn exchange_of(&self, topic: &str) -> &str {
@@ -165,6 +177,33 @@ impl fmt::Debug for RabbitMqConfig {
     }
 }
 
+/// The URL of the first node, and where each is.
+fn parse(url: &str) -> Result<(AMQPUri, Vec<(String, u16)>)> {
+    let mut first = None;
+    let mut nodes = Vec::new();
+    for url in one_for_each_node(url)? {
+        // The reason never repeats the URL, which may carry a password.
+        let uri: AMQPUri = url.parse().map_err(|why| bad(format!("not an AMQP URL: {why}")))?;
+        nodes.push((uri.authority.host.clone(), uri.authority.port));
+        first.get_or_insert(uri);
+    }
+    first.map(|uri| (uri, nodes)).ok_or_else(|| bad("not an AMQP URL: no host".into()))
+}
+
+/// `amqp://user@a,b/vhost` as `amqp://user@a/vhost` and `amqp://user@b/vhost`.
+fn one_for_each_node(url: &str) -> Result<Vec<String>> {
+    let no_url = || bad("not an AMQP URL: it begins with amqp:// or amqps://".into());
+    let (scheme, rest) = url.split_once("://").ok_or_else(no_url)?;
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    // A password may have commas too.
+    let (user, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    let hosts: Vec<&str> = hosts.split(',').map(str::trim).collect();
+    if hosts.len() > 1 && hosts.iter().any(|host| host.is_empty()) {
+        return Err(bad("not an AMQP URL: a comma without a host".into()));
+    }
+    Ok(hosts.into_iter().map(|host| format!("{scheme}://{user}{host}{path}")).collect())
+}
+
 fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| bad(format!("{} cannot be read: {error}", path.display())))
 }
@@ -182,7 +221,15 @@ mod tests {
         let config = RabbitMqConfig::to("amqps://us%40r:s3cret@example.org/sh%2Fop").unwrap();
         assert_eq!(config.address(), "amqps://example.org:5671/sh%2Fop");
         assert!(!format!("{config:?}").contains("s3cret"));
-        for url in ["amqp://u:s3cret@", "http://u:s3cret@h", "amqp://u:s3cret@h:99999/", "s3cret"] {
+        for url in [
+            "amqp://u:s3cret@",
+            "http://u:s3cret@h",
+            "amqp://u:s3cret@h:99999/",
+            "amqp://u:s3cret@a,,b/",
+            "amqp://u:s3cret@a,b:99999/",
+            "amqp:u:s3cret@h",
+            "s3cret",
+        ] {
             let error = RabbitMqConfig::to(url).unwrap_err();
             assert_eq!(error.kind(), Kind::InvalidConfig, "{url}");
             assert!(!error.to_string().contains("s3cret"), "{error}");
@@ -195,6 +242,15 @@ mod tests {
             assert_eq!(RabbitMqConfig::to(url).unwrap().uri.vhost, "/", "{url}");
         }
         assert_eq!(RabbitMqConfig::to("amqp://h/shop").unwrap().uri.vhost, "shop");
+    }
+
+    #[test]
+    fn the_nodes_of_a_cluster_share_everything_but_their_address() {
+        let url = "amqps://us%40r:s3,cret@one, two:5673,[::1]/sh%2Fop?heartbeat=30";
+        let config = RabbitMqConfig::to(url).unwrap();
+        assert_eq!(config.address(), "amqps://one:5671,two:5673,[::1]:5671/sh%2Fop");
+        assert_eq!(config.uri.authority.userinfo.password, "s3,cret");
+        assert_eq!((config.uri.vhost.as_str(), config.uri.query.heartbeat), ("sh/op", Some(30)));
     }
 
     #[test]

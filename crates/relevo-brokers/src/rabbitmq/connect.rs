@@ -3,14 +3,31 @@ use lapin::options::ConfirmSelectOptions;
 use lapin::{Channel, Connection, ConnectionProperties};
 use std::time::Duration;
 
-/// Connects and logs in. The reason of a failure names the address, nothing secret.
+/// Connects to the first node that takes us, and logs in. The reason of a failure names addresses, nothing secret.
 pub(super) async fn connect(config: &RabbitMqConfig, role: &str) -> Result<Connection, String> {
-    let at = |why: String| format!("{}: {why}", config.address());
+    let mut failed = Vec::new();
+    for (host, port) in config.turns.over(&config.nodes) {
+        match connect_to(config, host, *port, role).await {
+            Ok(connection) => return Ok(connection),
+            Err(why) => failed.push(why),
+        }
+    }
+    Err(failed.join("; "))
+}
+
+async fn connect_to(
+    config: &RabbitMqConfig,
+    host: &str,
+    port: u16,
+    role: &str,
+) -> Result<Connection, String> {
+    let at = |why: String| format!("{}: {why}", config.address_of(&format!("{host}:{port}")));
     let runtime = lapin::runtime::default_runtime().map_err(|error| at(error.to_string()))?;
     let name = format!("relevo {} {role}", config.source);
     // Never with recovery by the client: a channel that came back by itself would answer for messages of another.
     let properties = ConnectionProperties::default().with_connection_name(name.into());
-    let uri = config.uri.clone();
+    let mut uri = config.uri.clone();
+    (uri.authority.host, uri.authority.port) = (host.to_owned(), port);
     let connecting =
         Connection::connect_uri_with_config(uri, properties, config.tls.clone(), runtime);
     let connected = within(config.connect_timeout, "connecting", connecting).await;

@@ -196,7 +196,7 @@ pub(crate) async fn eventually(store: &SqliteStore, is_so: impl AsyncFn(&SqliteS
     let begun = Instant::now();
     while !is_so(store).await {
         let status = store.status().await;
-        assert!(begun.elapsed() < Duration::from_secs(30), "not in time: {status:?}");
+        assert!(begun.elapsed() < Duration::from_secs(120), "not in time: {status:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until `look` finds something.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(

@@ -1,6 +1,7 @@
 use super::RabbitMqTopology;
+use super::Routing;
 use super::management::{Bound, Management};
-use super::thing::{Thing, table};
+use super::thing::{Thing, exchange_table, table};
 use crate::rabbitmq::connect::{connect, reason};
 use crate::rabbitmq::{NAME, RabbitMqConfig, failed};
 use async_trait::async_trait;
@@ -30,14 +31,14 @@ pub struct RabbitMqAdmin {
 }
 
 impl RabbitMqAdmin {
-    /// Compares with the virtual host of `config`. The management API is looked for at the same host, port 15672,
+    /// Compares with the virtual host of `config`. The management API is looked for at the same hosts, port 15672,
     /// with the same user; behind `amqps://` only where [`RabbitMqAdmin::management_port`] says so, because it would
     /// be told the password in clear.
     pub fn new(config: RabbitMqConfig, topology: &RabbitMqTopology) -> Self {
         let authority = &config.uri.authority;
         let encrypted = config.uri.scheme == AMQPScheme::AMQPS;
         let management = Management {
-            host: authority.host.clone(),
+            hosts: config.nodes.iter().map(|(host, _)| host.clone()).collect(),
             port: (!encrypted).then_some(MANAGEMENT_PORT),
             user: authority.userinfo.username.clone(),
             password: authority.userinfo.password.clone(),
@@ -127,12 +128,14 @@ impl RabbitMqAdmin {
                     passive,
                     ..ExchangeDeclareOptions::default()
                 };
-                let kind = match kind.as_str() {
-                    "direct" => ExchangeKind::Direct,
-                    "fanout" => ExchangeKind::Fanout,
-                    _ => ExchangeKind::Topic,
+                let routing = match kind {
+                    Routing::Topic => ExchangeKind::Topic,
+                    Routing::Direct => ExchangeKind::Direct,
+                    Routing::Fanout => ExchangeKind::Fanout,
+                    Routing::Hash => ExchangeKind::Custom(kind.as_str().into()),
                 };
-                channel.exchange_declare(short(name)?, kind, options, FieldTable::default()).await
+                let arguments = exchange_table(*kind);
+                channel.exchange_declare(short(name)?, routing, options, arguments).await
             }
             Thing::Queue { name, arguments } => {
                 let options = QueueDeclareOptions {

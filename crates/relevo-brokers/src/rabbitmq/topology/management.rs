@@ -16,7 +16,8 @@ const ANSWER_BYTES: usize = 64 << 20;
 /// The broker's management API, which lists what AMQP cannot.
 #[derive(Clone)]
 pub(super) struct Management {
-    pub(super) host: String,
+    /// One for each node; any of them tells of all.
+    pub(super) hosts: Vec<String>,
     /// None: it must not be asked.
     pub(super) port: Option<u16>,
     pub(super) user: String,
@@ -38,13 +39,25 @@ impl Management {
     pub(super) async fn bindings(&self) -> Result<Vec<Bound>, String> {
         let path = format!("/api/bindings/{}", encoded(&self.vhost));
         let port = self.port.ok_or("it is not asked by HTTP where AMQP is encrypted")?;
-        let late = |_| format!("no answer within {LIMIT:?}");
-        let answer = tokio::time::timeout(LIMIT, self.get(port, &path)).await.map_err(late)??;
+        let answer = self.ask_any(port, &path).await?;
         serde_json::from_slice(&answer).map_err(|error| format!("not understood: {error}"))
     }
 
-    async fn get(&self, port: u16, path: &str) -> Result<Bytes, String> {
-        let stream = TcpStream::connect((self.host.as_str(), port)).await;
+    /// The answer of the first node that has one.
+    async fn ask_any(&self, port: u16, path: &str) -> Result<Bytes, String> {
+        let mut failed = Vec::new();
+        for host in &self.hosts {
+            let answer = tokio::time::timeout(LIMIT, self.get(host, port, path)).await;
+            match answer.unwrap_or_else(|_| Err(format!("no answer within {LIMIT:?}"))) {
+                Ok(answer) => return Ok(answer),
+                Err(why) => failed.push(format!("{host}: {why}")),
+            }
+        }
+        Err(failed.join("; "))
+    }
+
+    async fn get(&self, host: &str, port: u16, path: &str) -> Result<Bytes, String> {
+        let stream = TcpStream::connect((host, port)).await;
         let stream = stream.map_err(|error| error.to_string())?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
@@ -52,7 +65,7 @@ impl Management {
         let driving = tokio::spawn(connection);
         let login = STANDARD.encode(format!("{}:{}", self.user, self.password));
         let request = Request::get(path)
-            .header(HOST, format!("{}:{port}", self.host))
+            .header(HOST, format!("{host}:{port}"))
             .header(AUTHORIZATION, format!("Basic {login}"))
             .body(Empty::<Bytes>::new())
             .map_err(|error| error.to_string())?;

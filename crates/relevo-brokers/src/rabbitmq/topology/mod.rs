@@ -50,6 +50,10 @@ pub enum Routing {
     Direct,
     /// To every queue that is bound.
     Fanout,
+    /// By the event's key: what has one key goes to one queue, so that several queues, each with its own consumer, keep
+    /// the order of every key. A binding's filter is the queue's weight, `"1"` for equal shares. Needs the broker's
+    /// plugin `rabbitmq_consistent_hash_exchange`.
+    Hash,
 }
 
 impl Routing {
@@ -58,6 +62,7 @@ impl Routing {
             Self::Topic => "topic",
             Self::Direct => "direct",
             Self::Fanout => "fanout",
+            Self::Hash => "x-consistent-hash",
         }
     }
 }

@@ -1,4 +1,5 @@
 use super::Routing;
+use crate::rabbitmq::BINDING;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,6 +99,16 @@ impl fmt::Display for Thing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: {}", self.what(), self.name(), self.description())
     }
+}
+
+/// What an exchange needs to know beside its kind.
+pub(super) fn exchange_table(kind: Routing) -> FieldTable {
+    let mut table = FieldTable::default();
+    if kind == Routing::Hash {
+        let header = LongString::from(format!("{}partitionkey", BINDING.prefix));
+        table.insert("hash-header".into(), AMQPValue::LongString(header));
+    }
+    table
 }
 
 pub(super) fn table(arguments: &BTreeMap<&'static str, Argument>) -> FieldTable {
