@@ -7,11 +7,13 @@
 //! - [`script`]: what a handler under test does
 //! - [`broker`]: a broker that answers as it is told
 //! - [`brokers`]: harnesses that bring each broker before the conformance suite
+//! - [`cluster`]: clusters of each broker whose nodes are killed
 //! - [`consume`]: consuming from a broker with effects done once, as cases for every world
 //! - [`engine`]: the whole engine with real handlers, as cases for every world
 
 pub mod broker;
 pub mod brokers;
+pub mod cluster;
 pub mod consume;
 pub mod engine;
 pub mod script;

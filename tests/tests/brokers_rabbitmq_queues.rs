@@ -1,0 +1,187 @@
+//! What RabbitMQ's queues do by themselves, made by a topology: limits, time, order among several consumers.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+use relevo_brokers::rabbitmq::topology::{RabbitMqAdmin, RabbitMqTopology};
+use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher, RabbitMqSubscriber};
+use relevo_core::ErrorClass;
+use relevo_core::broker::{
+    Confirm, Incoming, Publisher, Received, Receiver, Settle, Subscriber, Topology,
+};
+use relevo_core::event::{Event, NewEvent};
+use relevo_testkit::services::{self, RabbitMq};
+use relevo_testkit::{PATIENCE, eventually};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Longer than a message takes that comes at all, if it may.
+const QUIET: Duration = Duration::from_millis(500);
+
+fn run(work: impl AsyncFnOnce()) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.unwrap().block_on(work());
+}
+
+/// A virtual host of its own with these queues, which get what is published to `events`.
+async fn with_queues(exchange: &str, queues: Value) -> Option<RabbitMqConfig> {
+    let started = tokio::task::spawn_blocking(RabbitMq::shared).await.unwrap();
+    let server = services::require(started)?;
+    let config = RabbitMqConfig::to(&server.fresh_vhost().unwrap()).unwrap().exchange("events");
+    let wanted = json!({"exchanges": {"events": {"kind": exchange}}, "queues": queues});
+    let wanted: RabbitMqTopology = serde_json::from_value(wanted).unwrap();
+    let admin = RabbitMqAdmin::new(config.clone(), &wanted);
+    let admin = admin.management_port(server.management().port());
+    admin.apply(false).await.unwrap();
+    Some(config)
+}
+
+fn event(key: &str, n: usize) -> Event {
+    let event = NewEvent::bytes("jobs.made", n.to_string()).key(key);
+    Event::stored(event, chrono::Utc::now())
+}
+
+async fn publish(publisher: &RabbitMqPublisher, event: &Event) -> Confirm {
+    publisher.publish(&[event]).await.remove(0)
+}
+
+async fn one(receiver: &mut Box<dyn Receiver>) -> Incoming {
+    let next = tokio::time::timeout(PATIENCE, receiver.next(1)).await;
+    match next.expect("a message comes").unwrap() {
+        Received::Messages { mut messages, .. } => messages.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn is_quiet(receiver: &mut Box<dyn Receiver>) -> bool {
+    tokio::time::timeout(QUIET, receiver.next(1)).await.is_err()
+}
+
+async fn done(receiver: &mut Box<dyn Receiver>, message: &Incoming) {
+    receiver.settle(&[(message.tag, Settle::Done)]).await.unwrap();
+}
+
+fn number(message: &Incoming) -> usize {
+    std::str::from_utf8(&message.payload).unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_waited_longer_than_its_time_is_a_dead_letter() {
+    run(async || {
+        let queue =
+            json!({"bind": {"events": ["jobs.#"]}, "message_ttl": "300ms", "dead_letters": "dead"});
+        let Some(config) = with_queues("topic", json!({"jobs": queue})).await else { return };
+        let sent = event("k", 1);
+        let publisher = RabbitMqPublisher::new(config.clone());
+        assert_eq!(publish(&publisher, &sent).await, Confirm::Stored);
+        let subscriber = RabbitMqSubscriber::new(config, "jobs.dead");
+        let letter = one(&mut subscriber.open().await.unwrap()).await;
+        assert_eq!(letter.message_id, Some(sent.id.to_string()));
+        assert_eq!(letter.payload, sent.payload);
+        assert_eq!(letter.header("x-first-death-reason"), Some("expired"));
+        assert_eq!(letter.header("x-first-death-queue"), Some("jobs"));
+    });
+}
+
+#[test]
+fn a_queue_of_bounded_length_refuses_more_until_there_is_room() {
+    run(async || {
+        for limit in [json!({"max_length": 3}), json!({"max_length_bytes": 3})] {
+            let mut queue = json!({"bind": {"events": ["jobs.#"]}});
+            queue.as_object_mut().unwrap().extend(limit.as_object().unwrap().clone());
+            let Some(config) = with_queues("topic", json!({"jobs": queue})).await else { return };
+            let publisher = RabbitMqPublisher::new(config.clone());
+            let mut stored = 0;
+            // A quorum queue lets a few more in before it notices.
+            let refused = loop {
+                match publish(&publisher, &event("k", stored)).await {
+                    Confirm::Stored => stored += 1,
+                    refused => break refused,
+                }
+                assert!(stored < 100, "{limit}: it takes everything");
+            };
+            let transient =
+                matches!(refused, Confirm::Refused { class: ErrorClass::Transient, .. });
+            assert!(transient && stored >= 3, "{limit}: {refused:?} after {stored}");
+            let mut receiver = RabbitMqSubscriber::new(config, "jobs").open().await.unwrap();
+            for expected in 0..stored {
+                let message = one(&mut receiver).await;
+                assert_eq!(number(&message), expected);
+                done(&mut receiver, &message).await;
+            }
+            eventually("room", async || {
+                (publish(&publisher, &event("k", stored)).await == Confirm::Stored).then_some(())
+            })
+            .await;
+        }
+    });
+}
+
+/// Two consumers of one queue, the first of which holds the first of two messages of a key.
+async fn is_overtaken(single_active_consumer: bool) -> Option<bool> {
+    let queue =
+        json!({"bind": {"events": ["jobs.#"]}, "single_active_consumer": single_active_consumer});
+    let config = with_queues("topic", json!({"jobs": queue})).await?;
+    let subscriber = RabbitMqSubscriber::new(config.clone(), "jobs").prefetch(1);
+    let mut receivers = [subscriber.open().await.unwrap(), subscriber.open().await.unwrap()];
+    let publisher = RabbitMqPublisher::new(config);
+    for n in 0..2 {
+        assert_eq!(publish(&publisher, &event("k", n)).await, Confirm::Stored);
+    }
+    let [first, second] = &mut receivers;
+    // Whoever is first: nothing of it is settled.
+    let held = tokio::select! {
+        held = one(first) => (held, second),
+        held = one(second) => (held, first),
+    };
+    assert_eq!(number(&held.0), 0);
+    Some(!is_quiet(held.1).await)
+}
+
+#[test]
+fn consumers_of_one_queue_overtake_each_other_unless_one_is_active_at_a_time() {
+    run(async || {
+        let Some(overtaken) = is_overtaken(false).await else { return };
+        assert!(overtaken, "two consumers, and the second waits for the first");
+        assert_eq!(is_overtaken(true).await, Some(false));
+    });
+}
+
+#[test]
+fn queues_by_hash_keep_the_order_of_every_key() {
+    run(async || {
+        let queue = json!({"bind": {"events": ["1"]}});
+        let queues = json!({"jobs.1": queue, "jobs.2": queue});
+        let Some(config) = with_queues("hash", queues).await else { return };
+        let publisher = RabbitMqPublisher::new(config.clone());
+        for n in 0..COUNT {
+            let event = event(&format!("key-{}", n % 12), n);
+            assert_eq!(publish(&publisher, &event).await, Confirm::Stored);
+        }
+        let keys = places_of_keys(RabbitMqSubscriber::new(config, "jobs.1").queue("jobs.2")).await;
+        for (key, places) in &keys {
+            assert!(places.is_sorted(), "{key} in two queues, or out of order: {places:?}");
+        }
+        let used: BTreeSet<&str> = keys.values().map(|places| places[0].0.as_str()).collect();
+        assert_eq!(used.len(), 2, "twelve keys in one of two queues");
+    });
+}
+
+const COUNT: usize = 120;
+
+/// By key, the queues of its messages and their numbers, as they came.
+async fn places_of_keys(subscriber: RabbitMqSubscriber) -> BTreeMap<String, Vec<(String, usize)>> {
+    let mut receiver = subscriber.open().await.unwrap();
+    let mut keys: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
+    for _ in 0..COUNT {
+        let next = tokio::time::timeout(PATIENCE, receiver.next(1)).await;
+        let Received::Messages { source, messages } = next.expect("a message comes").unwrap()
+        else {
+            panic!("a queue was taken away")
+        };
+        let key = messages[0].header("cloudEvents_partitionkey").unwrap().to_owned();
+        keys.entry(key).or_default().push((source.to_string(), number(&messages[0])));
+        done(&mut receiver, &messages[0]).await;
+    }
+    keys
+}
