@@ -96,9 +96,10 @@ fn a_cluster_serves_on_without_one_node_and_keeps_everything_when_all_are_killed
     let (bootstrap, topic) = (cluster.bootstrap(), unique_name("topic"));
     client.declare(&bootstrap, &topic)?;
     client.publish(&bootstrap, &topic, 1, 10)?;
-    cluster[0].kill9();
+    let leader = cluster.leader_of(&topic)?;
+    cluster[leader].kill9();
     client.publish(&bootstrap, &topic, 11, 20)?;
-    cluster[0].restart()?;
+    cluster[leader].restart()?;
     client.publish(&bootstrap, &topic, 21, 30)?;
     cluster.kill9_all();
     let start = Instant::now();

@@ -122,10 +122,11 @@ fn a_cluster_serves_on_without_one_node_and_keeps_everything_when_all_are_killed
     let (urls, stream) = (cluster.urls(), unique_name("stream"));
     client.declare(&urls[0], &stream)?;
     client.publish(&urls[0], &stream, 1, 10)?;
-    cluster[0].kill9();
-    client.publish(&urls[1], &stream, 11, 20)?;
-    cluster[0].restart()?;
-    client.publish(&urls[0], &stream, 21, 30)?;
+    let leader = cluster.leader_of(&stream)?;
+    cluster[leader].kill9();
+    client.publish(&urls[(leader + 1) % 3], &stream, 11, 20)?;
+    cluster[leader].restart()?;
+    client.publish(&urls[leader], &stream, 21, 30)?;
     cluster.kill9_all();
     cluster.start_all()?;
     client.assert_has_all(&urls[2], &stream, 30);

@@ -323,6 +323,24 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_names_the_versions_that_the_tests_run_on() {
+        for page in ["README.md", "README.es.md"] {
+            let text = std::fs::read_to_string(crate::shell::repository().join(page)).unwrap();
+            for server in &SERVERS {
+                let version = match server.source {
+                    Source::MavenPostgres { version, .. } => version.trim_end_matches(".0"),
+                    Source::Go { version, .. } => version.trim_start_matches('v'),
+                    Source::Kafka { version, .. } => version,
+                    _ => continue,
+                };
+                let table = text.lines().filter(|line| line.starts_with("| "));
+                let row = |line: &str| line.split(['|', ',', ' ']).any(|word| word == version);
+                assert!(table.clone().any(row), "{page} does not name {} {version}", server.name);
+            }
+        }
+    }
+
+    #[test]
     fn every_server_is_fetched_by_one_tool() {
         let mut fetched: Vec<usize> = by_tool().into_values().flatten().collect();
         fetched.sort_unstable();

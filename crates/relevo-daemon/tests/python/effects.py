@@ -33,7 +33,7 @@ class Effects:
                     (event_id, order["customer"], order["number"]),
                 )
         self.done += first
-        if self.done == self.crash_at:
+        if first and self.done == self.crash_at:
             # After the commit and before the acknowledgement: it will come again.
             os._exit(9)
 

@@ -14,6 +14,45 @@ pub struct Cluster<S> {
     nodes: Vec<S>,
 }
 
+/// A node on its way to serving, while the others are on theirs.
+///
+/// One that asks another which has only just begun may give up and end (RabbitMQ 3.10 asks for feature flags and crashes
+/// if there are none yet), and the others wait for it. Whoever runs servers starts such a one again, and so do we.
+struct Starting<'n> {
+    node: &'n Node,
+    starts: u32,
+    deadline: Instant,
+}
+
+impl<'n> Starting<'n> {
+    const MAX_STARTS: u32 = 5;
+
+    fn new(node: &'n Node) -> Starting<'n> {
+        Starting { node, starts: 0, deadline: Instant::now() + node.ready_limit() }
+    }
+
+    /// `None` when it serves.
+    fn go_on(mut self) -> Result<Option<Starting<'n>>> {
+        let failed = |why: &str| {
+            ServiceError::failed("Cluster", format!("{why}; its log:\n{}", self.node.log()))
+        };
+        if !self.node.is_running() {
+            if self.starts == Self::MAX_STARTS {
+                return Err(failed("a node ends again and again while it starts"));
+            }
+            self.node.spawn()?;
+            self.starts += 1;
+        }
+        match self.node.try_ready() {
+            Ok(()) => Ok(None),
+            Err(error) if Instant::now() > self.deadline => {
+                Err(failed(&format!("not ready: {error}")))
+            }
+            Err(_) => Ok(Some(self)),
+        }
+    }
+}
+
 /// A server that can be one of several.
 pub trait Member: sealed::Member {}
 
@@ -57,8 +96,15 @@ impl<S: Member> Cluster<S> {
     /// Starts every node that does not run, all together (after a loss of all, one alone may wait
     /// for the others), and waits until each sees all.
     pub fn start_all(&self) -> Result<()> {
-        self.nodes.iter().try_for_each(|member| member.node().spawn())?;
-        self.nodes.iter().try_for_each(|member| member.node().wait_ready())?;
+        let mut starting: Vec<Starting<'_>> =
+            self.nodes.iter().map(|member| Starting::new(member.node())).collect();
+        while !starting.is_empty() {
+            starting = starting
+                .into_iter()
+                .filter_map(|one| one.go_on().transpose())
+                .collect::<Result<_>>()?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
         self.nodes.iter().try_for_each(|member| self.wait_complete(member))
     }
 

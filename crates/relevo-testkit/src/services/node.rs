@@ -38,6 +38,16 @@ impl Node {
         if process.is_running() { Ok(()) } else { process.launch(&self.launch) }
     }
 
+    /// Whether it answers its request now.
+    pub(crate) fn try_ready(&self) -> Result<()> {
+        (self.ready)()
+    }
+
+    /// How long it may take to become ready.
+    pub(crate) fn ready_limit(&self) -> Duration {
+        self.ready_limit
+    }
+
     /// Waits until it answers its request.
     pub(crate) fn wait_ready(&self) -> Result<()> {
         self.process().wait_ready(self.ready_limit, &self.ready)

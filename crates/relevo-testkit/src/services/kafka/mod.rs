@@ -209,6 +209,17 @@ impl Cluster<Kafka> {
     pub fn proxied_bootstrap(&self) -> String {
         self.iter().filter_map(Kafka::proxied_bootstrap).collect::<Vec<_>>().join(",")
     }
+
+    /// Which broker leads a topic's first partition, once one that runs does.
+    pub fn leader_of(&self, topic: &str) -> Result<usize> {
+        let failed = |why: String| ServiceError::failed("Apache Kafka", why);
+        let running = self.iter().find(|node| node.is_running());
+        let asked = running.ok_or_else(|| failed("no broker runs".into()))?;
+        let leader = protocol::leader(asked.address(), topic).map_err(|e| failed(e.to_string()))?;
+        let leads = |node: &Kafka| Some(node.id) == leader && node.is_running();
+        let none = || failed(format!("{topic} has no leader: {leader:?}"));
+        self.iter().position(leads).ok_or_else(none)
+    }
 }
 
 impl Member for Kafka {}

@@ -16,23 +16,63 @@ pub(super) struct Cluster {
     pub(super) controller: Option<i32>,
 }
 
-/// Asks one broker (Metadata, version 4, no topics).
+/// Asks one broker.
 pub(super) fn cluster(of: SocketAddr) -> Result<Cluster> {
+    parse(&mut Rest(&metadata(of, &[])?))
+}
+
+/// Asks one broker who leads a topic's first partition, if anybody does.
+pub(super) fn leader(of: SocketAddr, topic: &str) -> Result<Option<i32>> {
+    let answer = metadata(of, &[topic])?;
+    let mut rest = Rest(&answer);
+    parse(&mut rest)?;
+    parse_leader(&mut rest)
+}
+
+/// Metadata, version 4.
+fn metadata(of: SocketAddr, topics: &[&str]) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&of, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
-    // Size, key, version, correlation, no client id, no topics, do not create topics.
-    let request = b"\x00\x00\x00\x0f\x00\x03\x00\x04\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00\x00";
-    stream.write_all(request)?;
+    // Key, version, correlation, no client id, the topics, do not create topics.
+    let mut request = b"\x00\x03\x00\x04\x00\x00\x00\x01\xff\xff".to_vec();
+    request.extend((topics.len() as u32).to_be_bytes());
+    for topic in topics {
+        request.extend((topic.len() as u16).to_be_bytes());
+        request.extend(topic.as_bytes());
+    }
+    request.push(0);
+    stream.write_all(&(request.len() as u32).to_be_bytes())?;
+    stream.write_all(&request)?;
     let mut size = [0; 4];
     stream.read_exact(&mut size)?;
     let mut answer = Vec::new();
     stream.take(u64::from(u32::from_be_bytes(size))).read_to_end(&mut answer)?;
-    parse(&answer)
+    Ok(answer)
 }
 
-fn parse(answer: &[u8]) -> Result<Cluster> {
-    let mut rest = Rest(answer);
+/// The topics that follow what [`parse`] reads: there was one, and its first partition is meant.
+fn parse_leader(rest: &mut Rest<'_>) -> Result<Option<i32>> {
+    let _topics = rest.number()?;
+    let _error: [u8; 2] = rest.take()?;
+    rest.skip_text()?; // name
+    let _internal: [u8; 1] = rest.take()?;
+    for _ in 0..rest.number()? {
+        let _error: [u8; 2] = rest.take()?;
+        let (partition, leader) = (rest.number()?, rest.number()?);
+        if partition == 0 {
+            return Ok(Some(leader).filter(|id| *id >= 0));
+        }
+        for _ in ["replicas", "in sync"] {
+            for _ in 0..rest.number()? {
+                rest.number()?;
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn parse(rest: &mut Rest<'_>) -> Result<Cluster> {
     let (_correlation, _throttle) = (rest.number()?, rest.number()?);
     let count = rest.number()?;
     let mut brokers = Vec::new();
@@ -78,14 +118,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brokers_and_controller_are_read_out_of_an_answer() {
+    fn brokers_controller_and_leader_are_read_out_of_an_answer() {
         let mut answer = vec![0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2];
         for broker in [1, 3] {
             answer.extend([0, 0, 0, broker, 0, 1, b'h', 0, 0, 0, 9, 0xff, 0xff]);
         }
-        answer.extend([0, 1, b'c', 0, 0, 0, 3, 0, 0, 0, 0]);
-        let cluster = parse(&answer).unwrap();
+        answer.extend([0, 1, b'c', 0, 0, 0, 3]);
+        // One topic, one partition.
+        answer.extend([0, 0, 0, 1, 0, 0, 0, 1, b't', 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+        let mut rest = Rest(&answer);
+        let cluster = parse(&mut rest).unwrap();
         assert_eq!(cluster, Cluster { brokers: vec![1, 3], controller: Some(3) });
-        assert!(parse(&answer[..20]).is_err());
+        assert_eq!(parse_leader(&mut rest).unwrap(), Some(2));
+        assert!(parse(&mut Rest(&answer[..20])).is_err());
     }
 }
