@@ -181,7 +181,7 @@ stages, and ends with what ran and what could not be had.
 
   --only STAGE   unit          tests inside the crates: needs no server
                  integration   crates/*/tests and tests/: real PostgreSQL, PgBouncer, Python
-                 sim           the seeded simulator: needs no server
+                 sim           the seeded simulator, and its mutants, each of which must die: needs no server
                  docs          doc tests, and the console blocks of README.md and docs/
   --install      may install system packages with apt-get (as root; implied by CI=true as root)
   --keep         leave the servers' data folders and logs in place and print where they are
@@ -201,7 +201,8 @@ examples:
 const HELP_PROOF: &str = "\
 cargo xtask sim [--seeds N] [--first S] [--threads T]    many seeds; ends with what was explored
 cargo xtask sim --seed S                                 one seed with all its options and its account
-cargo xtask mutants [--seeds N]                          every wrong engine, with the seed that caught it
+cargo xtask mutants [--seeds N] [--afresh]               every wrong engine, with the seed that caught it; seeds
+                                                         known to catch are tried first, or found anew
 cargo xtask campaign --hours H                           kills, cuts, zombies, late commits on real servers;
                                                          writes a report
 

@@ -25,6 +25,12 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target_folder() -> PathBuf {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    std::path::absolute(&chosen).unwrap_or_else(|_| chosen.into())
+}
+
 /// Runs a command whose output nobody needs unless it fails. The first line of the error is short
 /// enough for a table, the others tell the rest.
 pub(crate) fn quietly(command: &mut Command) -> Result<String> {

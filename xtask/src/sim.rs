@@ -1,6 +1,6 @@
 //! `cargo xtask sim` and `cargo xtask mutants`: the simulator, and proof that it has teeth.
 
-use crate::shell::{cargo, loudly};
+use crate::shell::{cargo, loudly, target_folder};
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -9,6 +9,8 @@ use std::process::Command;
 pub(crate) const SEEDS: &str = "50000";
 /// Seeds after which a mutant counts as alive.
 const MUTANT_SEEDS: &str = "4000";
+/// The seeds that killed each mutant before.
+const KILLING_SEEDS: &str = "crates/relevo-testkit/src/simulation/killing-seeds.txt";
 
 /// Compiles the simulator as it is shipped, and runs it.
 pub(crate) fn run(options: &[String]) -> Result<()> {
@@ -37,24 +39,24 @@ pub(crate) fn built(programs: &Path, options: &[&str]) -> Result<()> {
 /// Compiles the engine with its deliberately wrong variants (nothing else ever does) and lets the simulator kill
 /// each of them.
 pub(crate) fn mutants(options: &[String]) -> Result<()> {
-    let build = [
-        "run",
-        "--profile",
-        "checked",
-        "--locked",
-        "-q",
-        "-p",
-        "relevo-testkit",
-        "--features",
-        "mutants",
-    ];
-    let mut command = cargo();
-    // A program of its own: the simulator that other tests run stays as it is shipped.
-    command.args(build).args(["--bin", "relevo-mutants", "--", "--mutants"]);
+    compile_mutants()?;
+    let mut command = Command::new(target_folder().join("checked").join("relevo-mutants"));
+    command.arg("--mutants");
     if !options.iter().any(|option| option == "--seeds") {
         command.args(["--seeds", MUTANT_SEEDS]);
     }
+    if options.iter().any(|option| option == "--afresh") {
+        command.args(["--keep", KILLING_SEEDS]);
+    }
     loudly(command.args(options))
+}
+
+/// A program of its own: the simulator that other tests run stays as it is shipped. With the features that the whole
+/// workspace has together, nothing but the three crates with mutants in them is compiled for it.
+fn compile_mutants() -> Result<()> {
+    let build = ["build", "--profile", "checked", "--locked", "-q", "--workspace"];
+    let mutants = ["--features", "relevo-testkit/mutants", "--bin", "relevo-mutants"];
+    loudly(cargo().args(build).args(mutants))
 }
 
 /// Torture on real processes, for hours.

@@ -3,11 +3,12 @@
 use crate::args::{Only, TestOptions};
 use crate::docs;
 use crate::servers::{self, Cache, Prepared};
-use crate::shell::{env_is_true, loudly};
+use crate::shell::{env_is_true, loudly, target_folder};
 use crate::sim;
 use crate::stage::{Output, Stage, cargo_test, run_and_tally};
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,7 +42,7 @@ fn compile_and_fetch(options: &TestOptions, cache: &Cache) -> (Vec<Stage>, Prepa
         let compiled = Stage::run("compile", || compile(options));
         match fetching.join() {
             Ok((fetched, prepared)) => (vec![compiled, fetched], prepared),
-            Err(panic) => std::panic::resume_unwind(panic),
+            Err(panic) => resume_unwind(panic),
         }
     })
 }
@@ -77,10 +78,10 @@ impl Round<'_> {
         // Integration tests mostly wait for servers, the simulator only computes: side by side
         // they take the time of the longer one.
         stages.extend(std::thread::scope(|scope| {
-            let sim = self.options.wants(Only::Sim).then(|| scope.spawn(|| self.sim()));
+            let sim = self.options.wants(Only::Sim).then(|| scope.spawn(|| self.sim_and_mutants()));
             let integration = self.options.wants(Only::Integration).then(|| self.integration());
-            let sim = sim.and_then(|running| running.join().ok());
-            integration.into_iter().chain(sim).collect::<Vec<_>>()
+            let sim = sim.map(|running| running.join().unwrap_or_else(|e| resume_unwind(e)));
+            integration.into_iter().chain(sim.into_iter().flatten()).collect::<Vec<_>>()
         }));
         if self.options.wants(Only::Docs) {
             let targets = ["--doc".to_owned()];
@@ -105,6 +106,12 @@ impl Round<'_> {
             sim::built(&target_folder().join("checked"), &["--seeds", sim::SEEDS])?;
             Ok(format!("{} seeds held", sim::SEEDS))
         })
+    }
+
+    /// The simulator as it is shipped first; then the engine is compiled with its mutants, and each has to die.
+    fn sim_and_mutants(&self) -> [Stage; 2] {
+        let mutants = || sim::mutants(&[]).map(|()| "none survived".to_owned());
+        [self.sim(), Stage::run("mutants", mutants)]
     }
 
     fn cargo(&self, targets: &[String], output: Output) -> Result<String> {
@@ -164,11 +171,6 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 
 fn folders_in(folder: &Path) -> Vec<PathBuf> {
     files_in(folder).into_iter().filter(|path| path.is_dir()).collect()
-}
-
-fn target_folder() -> PathBuf {
-    let chosen = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    std::path::absolute(&chosen).unwrap_or_else(|_| chosen.into())
 }
 
 /// The file into which tests write the servers they had to do without.

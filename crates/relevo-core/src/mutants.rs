@@ -44,6 +44,7 @@ mutants! {
     OnlyLastValueRings = "only a moved sequence makes a tick due";
     RetentionByCursor = "rows go because the cursor is past them, late ones too";
     RefsLoseTheirBytes = "retention drops rows that parked refs point to";
+    LaneByEvent = "an event's lane is drawn by its own id, though it has a key";
     SeveralInFlightPerKey = "several events of one key are unconfirmed at once";
     SkipFailedRow = "what follows a failed event of its key goes on";
     ParkedKeyStopsLane = "a parked key holds back the other keys of its lane";
@@ -76,6 +77,7 @@ mutants! {
     ReplayTwice = "a request is carried out again each time it is seen";
     ReplayStripsHeaders = "a replayed dead letter has lost its headers";
     AcknowledgeFirst = "a consumer acknowledges before its effect commits";
+    AcknowledgesTheRest = "an acknowledgement settles what was received and not worked on yet, too";
     DedupOutsideEffect = "a consumer marks a message as seen in a transaction of its own";
     InboxRemembersHighest = "the inbox knows a message by the highest number it has seen";
     InboxByDay = "the inbox has seen a message only if it was on the same day";

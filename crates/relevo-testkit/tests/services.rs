@@ -131,16 +131,17 @@ fn python_speaks_to_the_server() -> TestResult {
 }
 
 #[test]
-fn pg_dump_reads_the_server() -> TestResult {
-    let Some(pg_dump) = services::require(services::pg_client("pg_dump")) else { return Ok(()) };
-    let Some(postgres) = services::require(Postgres::shared(15)) else { return Ok(()) };
-    let url = postgres.create_database()?;
-    sql::execute(&url, "CREATE TABLE dumped ()")?;
-    let output = Command::new(pg_dump).arg(&url).output()?;
-    assert!(
-        String::from_utf8_lossy(&output.stdout).contains("CREATE TABLE public.dumped"),
-        "{output:?}"
-    );
+fn pg_dump_reads_servers_of_its_version_and_older_ones() -> TestResult {
+    for major in [15, 18] {
+        let found = services::pg_client_for("pg_dump", major);
+        let Some(pg_dump) = services::require(found) else { continue };
+        let Some(postgres) = services::require(Postgres::shared(major)) else { continue };
+        let url = postgres.create_database()?;
+        sql::execute(&url, "CREATE TABLE dumped ()")?;
+        let output = Command::new(pg_dump).arg(&url).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("CREATE TABLE public.dumped"), "{major}: {output:?}");
+    }
     Ok(())
 }
 

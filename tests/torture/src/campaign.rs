@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use relevo_core::clock::Rng;
 use relevo_testkit::services::Postgres;
 use relevo_testkit::simulation::Campaign as Simulation;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -108,7 +108,6 @@ pub async fn run(options: CampaignOptions) -> Result<()> {
         rng: Rng::seeded(seed),
         outcomes: Vec::new(),
         failures: Vec::new(),
-        left_out: BTreeSet::new(),
         simulated: Simulated::default(),
     };
     let end = began + Duration::from_secs_f64(campaign.options.hours * 3600.0);
@@ -144,8 +143,6 @@ struct Campaign {
     outcomes: Vec<Outcome>,
     /// Scenarios that could not be carried out to their end, and seeds of the simulator that broke a promise.
     failures: Vec<String>,
-    /// Scenarios for which something is missing on this machine; what, is said when it comes to them.
-    left_out: BTreeSet<String>,
     simulated: Simulated,
 }
 
@@ -193,9 +190,6 @@ impl Campaign {
         let seed = self.rng.next_u64() >> 40;
         let run = Run { program: self.program.clone(), seed, takeover_limit: TAKEOVER_LIMIT };
         match perform(job, major, name, &run).await {
-            Ok(outcomes) if outcomes.is_empty() => {
-                self.left_out.insert(name.to_owned());
-            }
             Ok(outcomes) => {
                 outcomes.iter().for_each(|outcome| println!("{outcome}"));
                 self.outcomes.extend(outcomes);
@@ -335,9 +329,6 @@ impl Campaign {
                 writeln!(text, "\n```\n{outcome}\n```\n")?;
             }
         }
-        for name in &self.left_out {
-            writeln!(text, "- {name}: left out")?;
-        }
         for failure in &self.failures {
             writeln!(text, "- could not be carried out: {failure}")?;
         }
@@ -395,10 +386,6 @@ async fn perform_on_postgres(
         Job::Outside => scenarios::outside(run, name, on_postgres(server)?, 60).await,
         Job::Rolling => scenarios::rolling_schema(run, name, on_postgres(server)?).await,
         Job::Restore => {
-            if let Some(why) = scenarios::cannot_dump(server)? {
-                println!("{name} is left out: {why}");
-                return Ok(Vec::new());
-            }
             let other = scenarios::server(server.major())?;
             let mut outcomes = Vec::from(scenarios::restore(run, name, server, &other).await?);
             let moved = format!("{name}: under running relays");

@@ -145,17 +145,25 @@ async fn a_broker_that_forgets_refuses_and_goes_away_gets_everything_in_order() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dump_restored_into_another_cluster_goes_on_there() {
+    dump_and_restore_on(15, 23).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_of_postgres_18_restored_into_another_cluster_goes_on_there() {
+    dump_and_restore_on(18, 28).await;
+}
+
+async fn dump_and_restore_on(major: u16, seed: u64) {
     let _turn = common::turn().await;
-    let Some(from) = common::server(15) else { return };
-    // A second cluster of the same version: `pg_dump` refuses servers newer than itself.
-    let Some(to) = relevo_testkit::services::require(scenarios::server(15)) else { return };
-    for outcome in
-        scenarios::restore(&common::run(23), "dump and restore", &from, &to).await.unwrap()
-    {
+    let Some(from) = common::server(major) else { return };
+    let Some(to) = relevo_testkit::services::require(scenarios::server(major)) else { return };
+    let name = format!("dump and restore on PostgreSQL {major}");
+    for outcome in scenarios::restore(&common::run(seed), &name, &from, &to).await.unwrap() {
         outcome.expect_clean();
     }
-    let name = "a move under running relays";
-    scenarios::moved_under_relays(&common::run(23), name, &from, &to).await.unwrap().expect_clean();
+    let name = format!("a move under running relays on PostgreSQL {major}");
+    let moved = scenarios::moved_under_relays(&common::run(seed), &name, &from, &to).await;
+    moved.unwrap().expect_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]

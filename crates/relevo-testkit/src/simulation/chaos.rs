@@ -159,15 +159,27 @@ pub(super) fn executed(sim: &mut Sim, owner: Owner, name: &'static str) {
         Owner::Consumer if dies => crash_consumer(sim, name),
         _ => {}
     }
-    if name == "read window" && sim.world.options.has(Trouble::DatabaseCrash) {
-        crash_after_reading(sim);
+    if sim.world.options.has(Trouble::DatabaseCrash) && LOSES.contains(&name) {
+        crash_database_here(sim, name);
     }
 }
 
-/// The server dies with a tick that somebody has read from and that it had not flushed.
-fn crash_after_reading(sim: &mut Sim) {
-    if sim.rng.below(100) == 0 {
-        database_crash(sim, "read window");
+/// What makes or reads something that the server has not flushed.
+const LOSES: [&str; 7] = [
+    "burn xid",
+    "read snapshot",
+    "read top",
+    "find floor",
+    "insert tick",
+    "read window",
+    "commit record",
+];
+
+/// The server dies with a tick half made, or one that somebody has read from, or a cursor that stands at it.
+fn crash_database_here(sim: &mut Sim, name: &'static str) {
+    let rate = sim.world.options.rates.database_crash;
+    if sim.rng.below(1_000) < rate {
+        database_crash(sim, name);
     }
 }
 

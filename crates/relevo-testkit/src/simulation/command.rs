@@ -1,10 +1,11 @@
 //! The command line of `relevo-sim` and `relevo-mutants`.
 
-use super::{Campaign, Options, Report, run_alone};
+use super::{Campaign, Failure, Options, Report, run_alone};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What was asked for on the command line.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Arguments {
     seeds: u64,
     first: u64,
@@ -12,13 +13,25 @@ struct Arguments {
     seed: Option<u64>,
     mutants: bool,
     mutant: Option<String>,
+    #[cfg_attr(
+        not(feature = "mutants"),
+        expect(dead_code, reason = "only mutants have seeds that kill")
+    )]
+    afresh: bool,
+    #[cfg_attr(
+        not(feature = "mutants"),
+        expect(dead_code, reason = "only mutants have seeds that kill")
+    )]
+    keep: Option<PathBuf>,
 }
 
-const USAGE: &str = "relevo-sim [--seeds N] [--first S] [--threads T] | --seed S | --mutants [--seeds N]   (--mutant NAME)";
+/// So much of a failed seed's account is shown at once.
+const LAST_LINES: usize = 120;
+
+const USAGE: &str = "relevo-sim [--seeds N] [--first S] [--threads T] | --seed S | --mutants [--seeds N] [--afresh [--keep FILE]]   (--mutant NAME)";
 
 fn arguments() -> Result<Arguments, String> {
-    let mut all =
-        Arguments { seeds: 1_000, first: 1, threads: 2, seed: None, mutants: false, mutant: None };
+    let mut all = Arguments { seeds: 1_000, first: 1, threads: 2, ..Arguments::default() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || -> Result<u64, String> {
@@ -31,6 +44,8 @@ fn arguments() -> Result<Arguments, String> {
             "--threads" => all.threads = number()? as usize,
             "--seed" => all.seed = Some(number()?),
             "--mutants" => all.mutants = true,
+            "--afresh" => all.afresh = true,
+            "--keep" => all.keep = Some(words.next().ok_or("--keep needs a file")?.into()),
             "--mutant" => all.mutant = Some(words.next().ok_or("--mutant needs a name")?),
             other => return Err(format!("{other:?} is not an option\n{USAGE}")),
         }
@@ -79,13 +94,25 @@ fn many(arguments: &Arguments) -> bool {
     });
     print(&report);
     if let Some(failure) = &report.failure {
-        println!("\nseed {}: BROKEN {}", failure.seed, failure.violation);
-        println!("repeat it, with all options and a trace: relevo-sim --seed {}", failure.seed);
+        show(arguments, failure);
         return false;
     }
     let missed = missed(&report);
     missed.iter().for_each(|what| println!("{what}"));
     missed.is_empty()
+}
+
+/// A failure with all its options, the end of its account, and how to repeat it.
+fn show(arguments: &Arguments, failure: &Failure) {
+    let Failure { seed, violation } = failure;
+    activate(arguments);
+    let options = Options::from_seed(*seed);
+    println!("\n{options}");
+    let traced = std::panic::catch_unwind(|| run_alone(options, true).trace).unwrap_or_default();
+    let rest = traced.len().saturating_sub(LAST_LINES);
+    traced[rest..].iter().for_each(|line| println!("{line}"));
+    println!("\nseed {seed}: BROKEN {violation}");
+    println!("the same again, with the {rest} lines before: cargo xtask sim --seed {seed}");
 }
 
 /// What so many seeds should have come through and did not.
@@ -155,26 +182,13 @@ fn activate(arguments: &Arguments) -> bool {
 
 #[cfg(feature = "mutants")]
 fn mutants(arguments: &Arguments) -> bool {
-    use relevo_core::mutants::{Mutant, activate};
-    println!("{:<24} {:>8}  {:<12} what it does wrong", "mutant", "seeds", "broken");
-    let mut survivors = 0;
-    for mutant in Mutant::ALL {
-        let campaign = Campaign {
-            first: arguments.first,
-            seeds: arguments.seeds,
-            threads: arguments.threads,
-            twice_every: 0,
-        };
-        let report = campaign.run(|| activate(Some(*mutant)));
-        let (seeds, broken) = match &report.failure {
-            Some(failure) => {
-                (failure.seed - arguments.first + 1, failure.violation.invariant.code())
-            }
-            None => (report.seeds, "SURVIVED"),
-        };
-        survivors += usize::from(report.failure.is_none());
-        println!("{:<24} {seeds:>8}  {broken:<12} {}", mutant.name(), mutant.what());
-    }
-    println!("{} mutants, {survivors} survived", Mutant::ALL.len());
-    survivors == 0
+    let Arguments { seeds, first, threads, .. } = *arguments;
+    let budget = Campaign { first, seeds, threads, twice_every: 0 };
+    // Whatever panics here is a mutant that was noticed: the tables say so.
+    std::panic::set_hook(Box::new(|_| {}));
+    std::thread::scope(|scope| {
+        let suite = scope.spawn(crate::conformance::store_suite_has_teeth);
+        let dead = super::kills::all(&budget, arguments.afresh, arguments.keep.as_deref());
+        suite.join().is_ok_and(|teeth| teeth) && dead
+    })
 }

@@ -38,6 +38,8 @@ pub(super) struct Delivered {
     pub(super) replays: u32,
     /// Rewinds that may have brought it again.
     pub(super) rewinds: u32,
+    /// It waits behind its key, apart from the log: no rewind may leave it out.
+    parked: bool,
     /// A rewind brought it back into the log that is still to be read, wherever it waited before.
     to_be_read_again: bool,
     /// A rewind may have left it out.
@@ -281,6 +283,14 @@ impl Journal {
             self.note_first(subscriber, skip.event.id, noted);
             self.decided(subscriber, skip.event.id, now, End::Skipped);
         }
+        change.settled.iter().for_each(|event| self.parked(subscriber, event.id, false));
+        change.waiting.iter().for_each(|event| self.parked(subscriber, event.id, true));
+    }
+
+    fn parked(&mut self, subscriber: usize, event: EventId, waits: bool) {
+        let Some(delivered) = self.delivered(subscriber, event) else { return };
+        delivered.parked = waits;
+        delivered.to_be_read_again &= !waits;
     }
 
     fn note_first(&mut self, subscriber: usize, id: EventId, noted: &mut Vec<(usize, EventId)>) {
@@ -450,6 +460,7 @@ impl Journal {
     fn put_back(&mut self, subscriber: usize, event: EventId) {
         let Some(delivered) = self.delivered(subscriber, event) else { return };
         delivered.replays += 1;
+        delivered.parked = true;
         delivered.to_be_read_again = false;
         if !std::mem::replace(&mut delivered.awaited, true) {
             self.open += 1;
@@ -477,13 +488,14 @@ impl Journal {
     }
 
     /// Cursors were moved. What was applied may come again (`back`); what still waits in the log, for the first time or
-    /// because an earlier rewind returned it there, may be left out (`forward`).
+    /// because an earlier rewind returned it there, may be left out (`forward`). What is parked goes on waiting, or the
+    /// log brings it again.
     pub(super) fn rewound(&mut self, subscriber: usize, back: bool, forward: bool) {
         self.rewound[subscriber] = true;
         for event in self.events.values_mut().filter(|event| event.committed_at.is_some()) {
             let delivered = &mut event.at[subscriber];
             delivered.rewinds += 1;
-            let first = delivered.first_decided.is_none();
+            let first = delivered.first_decided.is_none() && !delivered.parked;
             if forward && (first || delivered.to_be_read_again) {
                 delivered.optional |= first;
                 if std::mem::take(&mut delivered.awaited) {
@@ -491,6 +503,7 @@ impl Journal {
                 }
             }
             delivered.to_be_read_again |= back;
+            delivered.parked &= !back;
         }
     }
 
@@ -547,6 +560,20 @@ mod tests {
         journal.put_back(0, event);
         journal.rewound(0, false, true);
         assert_eq!(journal.open, 1, "it waits behind its key, not in the log");
+    }
+
+    #[test]
+    fn a_parked_event_is_awaited_whatever_a_forward_rewind_leaves_out() {
+        let (mut journal, event) = journal_with_a_dead_event();
+        let published = journal.events.get_mut(&event).unwrap();
+        published.at[0] = Delivered { awaited: true, ..Delivered::default() };
+        journal.open = 1;
+        journal.parked(0, event, true);
+        journal.rewound(0, false, true);
+        assert_eq!(journal.open, 1, "it waits behind its key, not in the log");
+        journal.parked(0, event, false);
+        journal.rewound(0, false, true);
+        assert_eq!(journal.open, 0, "it stood in the log, and an operator left it out");
     }
 
     #[test]

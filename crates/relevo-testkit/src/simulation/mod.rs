@@ -5,11 +5,11 @@
 //! seen. The same seed gives the same run, so a failure is repeated by its number.
 //!
 //! # Layout
-//! - `options`: what a seed decides before the run; `plan`: what handlers and brokers do with each event
+//! - `options`: what a seed decides before the run; `bias`: what some seeds look at closely; `plan`: what handlers and brokers do with each event
 //! - `sim`: the scheduler; `process`: the relay's machines with their shells; `chaos`: what goes wrong
 //! - `world`, `statements`, `broker`: what is outside the programs; `client`: how programs reach it, step by step
 //! - `writers`: writers, operators and the consumer beside the relays
-//! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds
+//! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds; `kills`: every mutant until it is dead
 //! - `journal`: what really happened, apart from all tables; `invariant`, `check`: what must hold; `seen`: what was
 //!   reached
 
@@ -27,6 +27,7 @@ macro_rules! mutant {
     };
 }
 
+mod bias;
 mod broker;
 mod call;
 mod campaign;
@@ -37,6 +38,8 @@ mod command;
 mod describe;
 mod invariant;
 mod journal;
+#[cfg(feature = "mutants")]
+mod kills;
 mod options;
 mod plan;
 mod process;

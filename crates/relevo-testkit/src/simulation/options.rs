@@ -1,5 +1,6 @@
 //! Everything a seed decides before its run begins.
 
+use super::bias::Bias;
 use relevo_core::clock::Rng;
 use relevo_core::event::{TopicFilter, lane_of};
 use relevo_core::relay::{AfterDead, RelayConfig};
@@ -57,6 +58,26 @@ pub(super) enum Trouble {
     DatabaseMove,
 }
 
+/// What an operator does now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    Replay,
+    Archive,
+    Edit,
+    Cancel,
+    Rewind,
+    Upkeep,
+    Pause,
+}
+
+/// Where a rewind leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RewindTo {
+    Beginning,
+    Now,
+    AWhileAgo,
+}
+
 /// How often what goes wrong. Rates are per thousand, per statement or message.
 #[derive(Debug, Clone)]
 pub(super) struct Rates {
@@ -78,6 +99,8 @@ pub(super) struct Rates {
     pub(super) confirm_lost: u64,
     /// A message arrives twice.
     pub(super) duplicate: u64,
+    /// The database dies right after a statement whose commit it may lose, or that what it loses was read by.
+    pub(super) database_crash: u64,
 }
 
 /// Everything a seed decides before its run begins. Printed with every failure.
@@ -85,6 +108,7 @@ pub(super) struct Rates {
 pub struct Options {
     /// The seed itself.
     pub seed: u64,
+    pub(super) bias: Bias,
     pub(super) processes: usize,
     pub(super) subscriptions: Vec<SubscriptionOptions>,
     pub(super) keys: Vec<String>,
@@ -103,10 +127,16 @@ pub struct Options {
     /// Operators replay, archive, edit, pause and resume.
     pub(super) operators: usize,
     pub(super) rewinds: bool,
+    /// Where rewinds lead, each as often as it stands here.
+    pub(super) rewinds_to: Vec<RewindTo>,
+    /// A cluster that the database moves to has given out few transaction ids yet.
+    pub(super) fresh_clusters: bool,
     /// How long events are kept after delivery; `None` keeps all.
     pub(super) retention: Option<Duration>,
     /// The greater troubles of this seed, each as often as it stands here.
     pub(super) troubles: Vec<Trouble>,
+    /// What operators do, each as often as it stands here.
+    pub(super) acts: Vec<Act>,
     /// A consumer reads the broker's queue through the inbox.
     pub(super) consumer: bool,
     /// How long inbox rows are kept.
@@ -118,11 +148,13 @@ impl Options {
     pub fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::seeded(seed ^ 0x5EED_0F0D_D15E_A5E5);
         let mut r = Draw(&mut rng);
-        let calm = r.one_in(12);
+        let bias = Bias::draw(&mut r);
+        let calm = bias == Bias::None && r.one_in(12);
         let lease = Duration::from_millis(r.pick(&[400, 1_000, 1_000, 2_000]));
         let storm = r.between(1_000, 3_500) * MS;
-        Self {
+        let mut options = Self {
             seed,
+            bias,
             processes: r.pick(&[1, 2, 2, 3]),
             subscriptions: subscriptions(&mut r, lease),
             keys: keys(&mut r),
@@ -137,11 +169,16 @@ impl Options {
             storm,
             operators: r.pick(&[0, 1, 1, 2]),
             rewinds: r.one_in(5),
+            rewinds_to: vec![RewindTo::Beginning, RewindTo::Now, RewindTo::AWhileAgo],
+            fresh_clusters: false,
             retention: r.pick(&[None, Some(Duration::ZERO), Some(Duration::from_millis(500))]),
             troubles: troubles(&mut r),
+            acts: acts(),
             consumer: r.one_in(3),
             inbox_kept: Duration::from_secs(3_600),
-        }
+        };
+        bias.apply(&mut options, &mut r);
+        options
     }
 }
 
@@ -198,6 +235,7 @@ impl Rates {
             nack: 0,
             confirm_lost: 0,
             duplicate: 0,
+            database_crash: 0,
         }
     }
 
@@ -212,6 +250,7 @@ impl Rates {
             nack: r.pick(&[0, 20, 100]),
             confirm_lost: r.pick(&[0, 20, 100]),
             duplicate: r.pick(&[0, 20]),
+            database_crash: 10,
         }
     }
 }
@@ -230,6 +269,14 @@ fn troubles(r: &mut Draw<'_>) -> Vec<Trouble> {
     all
 }
 
+fn acts() -> Vec<Act> {
+    use Act::{Archive, Cancel, Edit, Pause, Replay, Rewind, Upkeep};
+    vec![
+        Replay, Replay, Replay, Replay, Replay, Archive, Edit, Cancel, Rewind, Upkeep, Upkeep,
+        Pause,
+    ]
+}
+
 fn subscriptions(r: &mut Draw<'_>, lease: Duration) -> Vec<SubscriptionOptions> {
     let all = [("ledger", To::Handler), ("queue", To::Broker), ("mails", To::SlowHandler)];
     let chosen: &[(&'static str, To)] = match r.between(0, 5) {
@@ -241,7 +288,7 @@ fn subscriptions(r: &mut Draw<'_>, lease: Duration) -> Vec<SubscriptionOptions> 
     chosen.iter().map(|(name, to)| subscription(r, name, *to, lease)).collect()
 }
 
-fn subscription(
+pub(super) fn subscription(
     r: &mut Draw<'_>,
     name: &'static str,
     to: To,

@@ -170,6 +170,7 @@ impl Sim {
 
     fn begin(&mut self) {
         let options = self.world.options.clone();
+        self.world.trace.line(0, format_args!("seed {} looks at {:?}", options.seed, options.bias));
         for subscription in &options.subscriptions {
             let nonce = self.world.token();
             let start = if subscription.starts_now { Start::Now } else { Start::Beginning };

@@ -291,7 +291,9 @@ impl World {
     pub(super) fn database_move(&mut self) {
         let open: Vec<TxId> = self.sessions.keys().copied().collect();
         open.into_iter().for_each(|tx| self.rollback(tx));
-        let next = 3 + self.rng.below(2 * self.db.last_completed() as u64) as i64;
+        let far =
+            if self.options.fresh_clusters { 10 } else { 2 * self.db.last_completed() as u64 };
+        let next = 3 + self.rng.below(far) as i64;
         let nonce = self.token();
         self.db.move_to_another_cluster(next, nonce);
         self.flush();

@@ -1,7 +1,7 @@
 //! Writers, operators and consumers: everything that works beside the relays.
 
 use super::call::Mailbox;
-use super::options::{MS, Micros, SECOND};
+use super::options::{Act, MS, Micros, RewindTo, SECOND};
 use super::world::{CONSUMER, World};
 use bytes::Bytes;
 use relevo_core::Result;
@@ -140,7 +140,10 @@ async fn publish(mailbox: &Mailbox, tx: TxId, key: Option<String>) -> Result<()>
 pub(super) async fn operator(mailbox: Mailbox) -> Result<()> {
     loop {
         let (pause, act) = mailbox
-            .call("script", |world| Ok((world.draw().between(100, 900) * MS, world.rng.below(12))))
+            .call("script", |world| {
+                let acts = world.options.clone();
+                Ok((world.draw().between(100, 900) * MS, world.draw().pick(&acts.acts)))
+            })
             .await?;
         mailbox.sleep(pause).await;
         if !mailbox.call("script", |world| Ok(world.storm)).await? {
@@ -150,15 +153,15 @@ pub(super) async fn operator(mailbox: Mailbox) -> Result<()> {
     }
 }
 
-async fn operate(mailbox: &Mailbox, act: u64) -> Result<()> {
+async fn operate(mailbox: &Mailbox, act: Act) -> Result<()> {
     match act {
-        0..=4 => mailbox.call("replay", |world| world.replay_all()).await,
-        5 => mailbox.call("archive", |world| world.archive_all()).await,
-        6 => mailbox.call("edit", |world| world.edit_one()).await,
-        7 => mailbox.call("cancel", |world| world.cancel_replays()).await,
-        8 => mailbox.call("rewind", |world| world.rewind_some()).await,
-        9 | 10 => mailbox.call("upkeep", |world| world.upkeep()).await,
-        _ => {
+        Act::Replay => mailbox.call("replay", |world| world.replay_all()).await,
+        Act::Archive => mailbox.call("archive", |world| world.archive_all()).await,
+        Act::Edit => mailbox.call("edit", |world| world.edit_one()).await,
+        Act::Cancel => mailbox.call("cancel", |world| world.cancel_replays()).await,
+        Act::Rewind => mailbox.call("rewind", |world| world.rewind_some()).await,
+        Act::Upkeep => mailbox.call("upkeep", |world| world.upkeep()).await,
+        Act::Pause => {
             let name = mailbox.call("pause", |world| world.pause_one()).await?;
             mailbox.sleep(300 * MS).await;
             mailbox.call("resume", move |world| world.resume(name)).await
@@ -229,6 +232,9 @@ impl World {
     }
 
     fn acknowledge(&mut self, event: &Event) -> Statement<()> {
+        if mutant!(AcknowledgesTheRest) {
+            self.broker.queue.clear();
+        }
         if self.broker.queue.front().is_some_and(|front| front.id == event.id) {
             self.broker.queue.pop_front();
         }
@@ -318,10 +324,11 @@ impl World {
 
     fn rewind(&mut self, name: &str) -> Statement<()> {
         let back = chrono::Duration::milliseconds(self.draw().between(0, 2_000) as i64);
-        let to = match self.rng.below(3) {
-            0 => Start::Beginning,
-            1 => Start::Now,
-            _ => Start::Time(self.db.now() - back),
+        let options = self.options.clone();
+        let to = match self.draw().pick(&options.rewinds_to) {
+            RewindTo::Beginning => Start::Beginning,
+            RewindTo::Now => Start::Now,
+            RewindTo::AWhileAgo => Start::Time(self.db.now() - back),
         };
         let (nonce, mut tokens) = (self.token(), self.tokens());
         self.db.rewind(name, to, nonce, || (tokens.next_u64() >> 1) as i64)?;

@@ -18,7 +18,7 @@ pub use disk_full::{SmallDisk, disk_full_on_postgres, disk_full_on_sqlite};
 pub use kills::{kills, server_kills, server_kills_of_asynchronous_handlers, terminations};
 pub use network::network;
 pub use outside::outside;
-pub use restore::{cannot_dump, moved_under_relays, restore};
+pub use restore::{moved_under_relays, restore};
 pub use rolling::rolling_schema;
 pub use sqlite_busy::sqlite_busy;
 pub use steps::{signals_at_steps, zombies_at_steps};

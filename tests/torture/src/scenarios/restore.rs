@@ -3,7 +3,7 @@ use crate::database::{Database, PostgresDatabase};
 use crate::report::Outcome;
 use crate::rig::{Relays, Rig, Run};
 use anyhow::{Context, Result, ensure};
-use relevo_testkit::services::{Postgres, Proxy, pg_client, sql};
+use relevo_testkit::services::{Postgres, Proxy, pg_client_for, sql};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -26,10 +26,10 @@ pub async fn restore(
     let shapes = ["--pause-ms", "300", "--inside-ms", "20", "--two-phase", "--hold-ms", "1500"];
     first.start_writers(16, &shapes)?;
     first.work(Duration::from_secs(3)).await;
-    dump_of(first.database.url(), &dump)?;
+    dump_of(from, first.database.url(), &dump)?;
     first.figures.fault("dump while at work");
     let restored = on_postgres(to)?;
-    restore_into(&restored, &dump)?;
+    restore_into(to, &restored, &dump)?;
     let mut second = Rig::new(run, &format!("{name}: the second cluster"), restored).await?;
     second.inherit(&first);
     first.work(Duration::from_millis(500)).await;
@@ -66,14 +66,14 @@ pub async fn moved_under_relays(
     proxy.refuse();
     rig.work(Duration::from_secs(1)).await;
     rig.end_writers().await?;
-    dump_of(rig.database.url(), &dump)?;
+    dump_of(from, rig.database.url(), &dump)?;
     let restored = PostgresDatabase::new(to.url(&database_name(rig.database.url())));
     sql::execute(
         &to.url("postgres"),
         &format!("CREATE DATABASE {} TEMPLATE template0", database_name(&restored.url)),
     )?;
     rig.database = Database::Postgres(restored);
-    restore_into(&rig.database, &dump)?;
+    restore_into(to, &rig.database, &dump)?;
     rig.figures.fault("moved to another cluster under running relays");
     proxy.lead_to(to.address());
     proxy.heal();
@@ -88,24 +88,14 @@ fn database_name(url: &str) -> String {
     url.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// `pg_dump` refuses servers newer than itself: why there is none for this one.
-pub fn cannot_dump(server: &Postgres) -> Result<Option<String>> {
-    let output = Command::new(pg_client("pg_dump")?).arg("--version").output()?;
-    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let version = text.rsplit(' ').find_map(|word| word.split('.').next()?.parse::<u16>().ok());
-    let major = version.with_context(|| format!("a version in {text:?}"))?;
-    let too_old = format!("{text} refuses a server of version {}", server.major());
-    Ok((major < server.major()).then_some(too_old))
-}
-
-fn dump_of(url: &str, file: &Path) -> Result<()> {
-    let mut command = Command::new(pg_client("pg_dump")?);
+fn dump_of(server: &Postgres, url: &str, file: &Path) -> Result<()> {
+    let mut command = Command::new(pg_client_for("pg_dump", server.major())?);
     command.arg("--dbname").arg(url).arg("--file").arg(file);
     succeed(command)
 }
 
-fn restore_into(database: &Database, file: &Path) -> Result<()> {
-    let mut command = Command::new(pg_client("psql")?);
+fn restore_into(server: &Postgres, database: &Database, file: &Path) -> Result<()> {
+    let mut command = Command::new(pg_client_for("psql", server.major())?);
     command
         .args(["--quiet", "--set", "ON_ERROR_STOP=1", "--dbname"])
         .arg(database.url())

@@ -7,6 +7,7 @@ use relevo::{EventId, NewEvent, PublishIn};
 use relevo_core::clock::Rng;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls, Transaction};
 use uuid::Uuid;
 
@@ -27,7 +28,7 @@ const BY_NEXT_INSERT: &str =
     "INSERT INTO relevo.outbox (topic, key, payload, id, note) VALUES ($1, $2, $3, $4, 'next')";
 
 pub(super) async fn run(options: &WriterOptions, stopped: watch::Receiver<bool>) -> Result<()> {
-    let mut writers = tokio::task::JoinSet::new();
+    let mut writers = JoinSet::new();
     for number in 0..options.writers {
         writers.spawn(Writer::new(options, number, &stopped).run(false));
     }
@@ -56,25 +57,25 @@ impl Writer {
     }
 
     async fn run(mut self, hold: bool) {
-        let mut client = None;
+        let mut session: Option<Session> = None;
         while !*self.stopped.borrow() {
-            if client.as_ref().is_none_or(Client::is_closed) {
+            if session.as_ref().is_none_or(|session| session.client.is_closed()) {
                 let connecting = connect(&self.options.store);
-                client = tokio::time::timeout(PATIENCE, connecting).await.ok().flatten();
+                session = tokio::time::timeout(PATIENCE, connecting).await.ok().flatten();
             }
-            let Some(open) = &mut client else {
+            let Some(Session { client, .. }) = &mut session else {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
             let limit = PATIENCE + Duration::from_millis(self.options.hold_ms);
-            match tokio::time::timeout(limit, self.transaction(open, hold)).await {
+            match tokio::time::timeout(limit, self.transaction(client, hold)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "a transaction failed");
-                    client = None;
+                    session = None;
                 }
                 // A connection of which nobody says that it is gone.
-                Err(_) => client = None,
+                Err(_) => session = None,
             }
             pause(&mut self.rng, self.options.pause_ms).await;
         }
@@ -203,7 +204,7 @@ impl Writer {
         let mut other = connect(&self.options.store).await.ok_or("no connection")?;
         let event = published(&plan.keys[0], Fate::Plain, 0, false);
         let tx = client.transaction().await?;
-        let mut apart = other.transaction().await?;
+        let mut apart = other.client.transaction().await?;
         self.publish(&mut apart, &event).await?;
         apart.commit().await?;
         let intent = Intent { tx: Uuid::now_v7(), events: vec![event], ..Intent::default() };
@@ -222,12 +223,20 @@ async fn lock(tx: &Transaction<'_>, plan: &Plan) -> Result<Vec<i64>, Fault> {
     Ok(versions)
 }
 
-async fn connect(url: &str) -> Option<Client> {
+/// A client with the task that moves its bytes. Left alone, that task waits for an answer that is owed, however long, and
+/// keeps the connection and the server's session with it: it ends with its client.
+struct Session {
+    client: Client,
+    connection: JoinSet<Result<(), tokio_postgres::Error>>,
+}
+
+async fn connect(url: &str) -> Option<Session> {
     let mut config: tokio_postgres::Config = url.parse().ok()?;
     config.application_name(APPLICATION).connect_timeout(Duration::from_secs(5));
     let (client, connection) = config.connect(NoTls).await.ok()?;
-    tokio::spawn(connection);
+    let mut session = Session { client, connection: JoinSet::new() };
+    session.connection.spawn(connection);
     // A prepared transaction that waits for its second phase keeps its keys locked.
-    client.batch_execute("SET lock_timeout = '5s'").await.ok()?;
-    Some(client)
+    session.client.batch_execute("SET lock_timeout = '5s'").await.ok()?;
+    Some(session)
 }
