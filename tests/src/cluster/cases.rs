@@ -24,8 +24,9 @@ const KILLS: usize = 2;
 /// # Panics
 /// If an event is lost, has two effects, or is overtaken by a later one of its key.
 pub fn leaders_are_killed(cluster: Arc<dyn BrokerCluster>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all();
-    let runtime = { runtime }.build().unwrap_or_else(|error| panic!("no runtime: {error}"));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
     runtime.block_on(async {
         let Some(world) = PostgresWorld::fresh(15, PgHandlers::Sqlx).await else { return };
         count(&(Arc::new(world) as Arc<dyn World>), &cluster).await;
