@@ -24,11 +24,7 @@ pub(super) struct Page<'a> {
 
 impl Page<'_> {
     /// The number of commands that did what the page shows.
-    pub(super) fn run(
-        &self,
-        variables: &[(&str, String)],
-        environment: &Command,
-    ) -> Result<usize> {
+    pub(super) fn run(&self, variables: &[(&str, String)], environment: &Command) -> Result<usize> {
         let commands: Vec<&ShownCommand> = self.commands().collect();
         self.write_files()?;
         let script = self.write_script(&commands)?;
