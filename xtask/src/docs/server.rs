@@ -7,14 +7,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What a page may ask for: the words for relevo-services, and the variables that hold the URL.
+/// What a page may ask for: the words for relevo-services, and the variables that hold the URL. A NATS server has no
+/// databases or virtual hosts to part pages by, and starts at once: each page gets its own.
 const KINDS: [(&str, &[&str], &[&str]); 3] = [
     ("PostgreSQL", &["postgres", "15"], &["RELEVO_TEST_PG", "DATABASE_URL"]),
     ("RabbitMQ", &["rabbitmq"], &["RELEVO_TEST_RABBITMQ"]),
     ("NATS", &["nats"], &["RELEVO_TEST_NATS"]),
 ];
 
-/// The servers that pages asked for so far; one of a kind serves all of them.
+const ANEW: &str = "NATS";
+
+/// The servers that pages asked for so far; one of a kind serves all of them, where it can.
 pub(super) struct Servers<'s> {
     programs: &'s Path,
     environment: &'s Command,
@@ -39,7 +42,7 @@ impl<'s> Servers<'s> {
     }
 
     fn server(&mut self, name: &'static str, words: &[&str]) -> Result<&mut Server> {
-        if !self.running.contains_key(name) {
+        if name == ANEW || !self.running.contains_key(name) {
             let server = Server::start(self.programs, self.environment, words)
                 .with_context(|| format!("needs a {name}, and none can be had"))?;
             self.running.insert(name, server);

@@ -194,7 +194,8 @@ impl Command {
 /// A command is quiet; `RELEVO_LOG=debug` makes it talk.
 fn log_warnings() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("RELEVO_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
+        // The client for RabbitMQ calls every answer other than yes an error.
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error,lapin=off"));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // Somebody set one up already (a test that runs commands in its own process): theirs stays.
     let _ = subscriber.try_init();

@@ -35,14 +35,14 @@ kind = "ladder"
 delays = ["1m", "5m"]
 "#;
 
+/// Is it `key = value`, rather than a sentence with an equals sign in it?
+fn is_key(line: &str) -> bool {
+    let plain = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    line.split_once(" = ").is_some_and(|(name, _)| !name.is_empty() && plain(name))
+}
+
 /// The example with every `# key = value` line taken out of its comment.
 fn uncommented() -> String {
-    let is_key = |line: &str| {
-        let name = line.split(" = ").next().unwrap_or_default();
-        line.contains(" = ")
-            && !name.is_empty()
-            && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
-    };
     let line = |line: &str| match line.strip_prefix("# ") {
         Some(rest) if is_key(rest) && !rest.contains("path/to") => format!("{rest}\n"),
         _ => format!("{line}\n"),
@@ -165,7 +165,7 @@ fn the_first_file_is_valid_with_and_without_its_comments() {
         .lines()
         .skip_while(|line| !line.starts_with("[store"))
         .map(|line| match line.strip_prefix("# ") {
-            Some(rest) if rest.starts_with('[') || rest.contains(" = ") => format!("{rest}\n"),
+            Some(rest) if rest.starts_with('[') || is_key(rest) => format!("{rest}\n"),
             _ => format!("{line}\n"),
         })
         .collect();

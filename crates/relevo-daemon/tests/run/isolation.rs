@@ -100,6 +100,10 @@ async fn a_broker_or_store_that_is_down_neither_stops_nor_delays_the_others_and_
 
     let server = rabbit.server.clone();
     tokio::task::spawn_blocking(move || server.restart().unwrap()).await.unwrap();
+    eventually("all are confirmed", || async {
+        metric(&daemon, "outbox_published_total", "rabbit").await.filter(|n| *n >= EVENTS as f64)
+    })
+    .await;
     let came = rabbit.messages(EVENTS as usize).await;
     let body = |message: &Value| number(message["payload"].as_str().unwrap());
     complete_and_in_order("rabbitmq", came.iter().map(body));
@@ -112,9 +116,13 @@ async fn a_broker_or_store_that_is_down_neither_stops_nor_delays_the_others_and_
     assert!(!daemon.said().contains("s3cret"), "{}", daemon.said());
 }
 
-async fn breaker(daemon: &Daemon, subscription: &str) -> Option<f64> {
+async fn metric(daemon: &Daemon, name: &str, subscription: &str) -> Option<f64> {
     let labels = format!("{{service=\"shop\",subscription=\"{subscription}\"}}");
-    daemon.metric(&format!("relevo_breaker_open{labels}")).await
+    daemon.metric(&format!("{name}{labels}")).await
+}
+
+async fn breaker(daemon: &Daemon, subscription: &str) -> Option<f64> {
+    metric(daemon, "relevo_breaker_open", subscription).await
 }
 
 /// What is down is told by the metrics, by `/health/ready` and by `relevo status`; what works is not blamed.
