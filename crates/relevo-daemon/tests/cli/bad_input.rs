@@ -155,6 +155,38 @@ fn an_event_out_of_bounds_is_refused_by_name_before_anything_is_written() {
 }
 
 #[test]
+fn a_topic_filter_with_white_space_is_refused_wherever_one_is_read() {
+    let scratch = Scratch::with_store();
+    for args in [
+        &["tail", "--topic", " order.*"][..],
+        &["subscriptions", "add", "s", "--topic", "order. *"],
+        &["subscriptions", "add", "s", "--topic", "order.*, ticket.*"],
+    ] {
+        let error = scratch.fails(2, args);
+        assert!(error.starts_with("error R0012"), "{args:?}\n{error}");
+        assert!(error.contains("did you mean \"order.*\"?"), "{args:?}\n{error}");
+    }
+    for args in [
+        &["dead-letters", "list", "--topic", "order placed"][..],
+        &["dead-letters", "replay", "--topic", "order.*"],
+        &["dead-letters", "archive", "--topic", "order.*"],
+    ] {
+        let error = scratch.fails(2, args);
+        assert!(error.starts_with("error R0012") && error.contains("one whole topic"), "{error}");
+    }
+    scratch.write(
+        "spaced.toml",
+        "[store.main]\nurl = \"sqlite:relevo.db\"\n[broker.out]\nurl = \"stdout:\"\n\
+         [subscription.a]\ntopics = [\"order.* \"]\n",
+    );
+    let error = scratch.fails(2, &["config", "check", "-c", "spaced.toml"]);
+    for part in ["line 6: subscription.a.topics", "did you mean \"order.*\"?"] {
+        assert!(error.contains(part), "{part}\n{error}");
+    }
+    assert_eq!(scratch.json(&["subscriptions", "list"]), Value::Array(Vec::new()));
+}
+
+#[test]
 fn a_limit_can_be_lowered_by_the_configuration() {
     let scratch = Scratch::with_store();
     let ended = end(scratch

@@ -49,7 +49,7 @@ impl List {
         for state in states {
             found.extend(
                 operate
-                    .dead_letters(&self.filter.core(Some(state)), self.before, self.lines)
+                    .dead_letters(&self.filter.core(Some(state))?, self.before, self.lines)
                     .await?,
             );
         }

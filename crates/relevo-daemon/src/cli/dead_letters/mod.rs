@@ -12,7 +12,8 @@ use super::output::Output;
 use super::show::counted;
 use crate::config::did_you_mean;
 use relevo_core::dead_letters::{DeadFilter, DeadLetter, DeadLetterId, DeadState, Operate};
-use relevo_core::{ErrorClass, EventId};
+use relevo_core::limits::Limits;
+use relevo_core::{Error, ErrorClass, EventId, NewEvent};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -79,7 +80,12 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    fn core(&self, state: Option<DeadState>) -> DeadFilter {
+    fn core(&self, state: Option<DeadState>) -> Outcome<DeadFilter> {
+        self.topic.as_deref().map_or(Ok(()), exact)?;
+        Ok(self.unchecked(state))
+    }
+
+    fn unchecked(&self, state: Option<DeadState>) -> DeadFilter {
         let mut filter = DeadFilter::default();
         filter.ids = self.id.clone();
         filter.subscription = self.subscription.clone();
@@ -93,7 +99,7 @@ impl Filter {
     }
 
     fn is_empty(&self) -> bool {
-        self.core(None) == DeadFilter::default()
+        self.unchecked(None) == DeadFilter::default()
     }
 
     /// What matches, with a refusal where nothing is meant: everything must be asked for by name.
@@ -103,8 +109,17 @@ impl Filter {
                 "say which: --id, --subscription, --topic, --key, --class, --text, --event, or --all",
             ));
         }
-        Ok(self.core(None))
+        self.core(None)
     }
+}
+
+/// Here a topic is no filter: what no event can have would quietly match nothing.
+fn exact(topic: &str) -> Outcome<()> {
+    let refused = |error: Error| {
+        let message = format!("{}; --topic takes one whole topic here", error.message());
+        Error::new(error.kind(), message).into()
+    };
+    Limits::default().check(&NewEvent::bytes(topic, "")).map_err(refused)
 }
 
 fn class(text: &str) -> Result<ErrorClass, String> {
