@@ -141,7 +141,10 @@ impl Globals {
             return Ok(url);
         }
         match self.load_config()? {
-            Some(config) => config.store(Some(given)).cloned(),
+            Some(config) => config.store(Some(given)).cloned().map_err(|error| {
+                let message = format!("{}; a file is written sqlite:FILE", error.message());
+                Error::new(error.kind(), message)
+            }),
             None => Ok(url),
         }
     }

@@ -34,8 +34,8 @@ url = "stdout:"
 topics = ["#"]
 to = "out"
 
-# When a failed event is tried again; after the last step it becomes a dead letter. With this, [subscription.notify]
-# says retry = "ladder".
+# When a failed event is tried again; after the last step it becomes a dead letter. The key retry of a subscription
+# names it.
 # [retry.ladder]
 # kind = "ladder"
 # delays = ["1m", "5m", "15m"]

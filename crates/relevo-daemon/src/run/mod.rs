@@ -17,7 +17,7 @@ mod worker;
 
 use crate::broker;
 use crate::cli::Globals;
-use crate::config::{Config, Secret, duration};
+use crate::config::{Config, FILE_NAME, Secret, duration};
 use board::Board;
 use metrics_exporter_prometheus::PrometheusHandle;
 use relevo_core::outbox::MemberId;
@@ -84,7 +84,10 @@ pub async fn run(args: RunArgs, globals: &Globals) -> Result<ExitCode> {
 
 /// The file's configuration, or the one that `--store` and `--to` amount to.
 fn configuration(args: &RunArgs, globals: &Globals) -> Result<Config> {
-    let Some(to) = &args.to else { return with_store(globals.require_config()?, globals) };
+    let Some(to) = &args.to else {
+        let config = globals.load_config()?.ok_or_else(no_configuration)?;
+        return with_store(config, globals);
+    };
     let quoted = |text: &str| toml::Value::from(text).to_string();
     let text = format!(
         "[store.store]\nurl = {}\n[broker.to]\nurl = {}\n[subscription.{}]\n",
@@ -93,6 +96,14 @@ fn configuration(args: &RunArgs, globals: &Globals) -> Result<Config> {
         quoted(&args.subscription)
     );
     Config::read("--store and --to", &text, std::env::vars())
+}
+
+fn no_configuration() -> Error {
+    let why = format!(
+        "there is no {FILE_NAME} here; `relevo init` writes one, -c FILE names another, and with --to (--to stdout:) a \
+         store is enough"
+    );
+    Error::new(Kind::InvalidConfig, why)
 }
 
 /// `--store`, or `RELEVO_STORE` where no `-c` names the file, stands in for the only store of the file.

@@ -55,6 +55,9 @@ impl List {
         }
         found.sort_by_key(|dead| std::cmp::Reverse(dead.id));
         found.truncate(self.lines);
+        if found.is_empty() {
+            self.filter.refuse_mistyped(operate).await?;
+        }
         if out.json {
             out.json(&found.iter().map(DeadLetterView::from).collect::<Vec<_>>())?;
         } else if found.is_empty() {

@@ -10,6 +10,7 @@ use super::ask::confirm;
 use super::failure::{Outcome, missing, wrong};
 use super::output::Output;
 use super::show::counted;
+use super::subscriptions::known;
 use crate::config::did_you_mean;
 use relevo_core::dead_letters::{DeadFilter, DeadLetter, DeadLetterId, DeadState, Operate};
 use relevo_core::limits::Limits;
@@ -113,6 +114,16 @@ impl Filter {
     }
 }
 
+impl Filter {
+    /// Nothing matched: perhaps because the subscription is mistyped. One that was removed may still have letters.
+    async fn refuse_mistyped(&self, operate: &dyn Operate) -> Outcome<()> {
+        match &self.subscription {
+            Some(name) => known(operate, name).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Here a topic is no filter: what no event can have would quietly match nothing.
 fn exact(topic: &str) -> Outcome<()> {
     let refused = |error: Error| {
@@ -207,6 +218,7 @@ impl Archive {
     async fn run(self, operate: &dyn Operate, out: &Output) -> Outcome<()> {
         let set = frozen(operate, &self.filter.meant(self.all)?).await?;
         if set.count == 0 {
+            self.filter.refuse_mistyped(operate).await?;
             return Err(missing("no dead letter in state dead matches"));
         }
         confirm(&format!("Archive {}?", set.described()), self.yes)?;
