@@ -131,7 +131,7 @@ fn while_the_broker_is_down_nothing_is_parked_and_why_shows_the_breaker() {
         });
         let breaker = breaker.await;
         assert!(
-            matches!(&breaker, Why::BreakerOpen { note } if note.contains("connection refused")),
+            matches!(&breaker, Why::BreakerOpen { reason, .. } if reason.contains("connection refused")),
             "{breaker:?}"
         );
         let status = world.operate().status().await.expect("status");

@@ -39,6 +39,28 @@ impl Sub<Duration> for Instant {
     }
 }
 
+/// A length of time in seconds for people to read, in its two largest units.
+pub fn age(seconds: f64) -> String {
+    if seconds < 0.0005 {
+        return "0s".into();
+    }
+    if seconds < 1.0 {
+        return format!("{:.0}ms", seconds * 1000.0);
+    }
+    if seconds < 10.0 {
+        return format!("{seconds:.1}s");
+    }
+    let whole = seconds.round() as u64;
+    let (days, hours, minutes, seconds) =
+        (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m {seconds}s"),
+        (0, ..) => format!("{hours}h {minutes}m"),
+        _ => format!("{days}d {hours}h"),
+    }
+}
+
 /// The real monotonic clock, for the shells.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
@@ -90,5 +112,24 @@ impl Rng {
     /// A fraction in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_two_units_at_most() {
+        for (seconds, text) in [
+            (0.0, "0s"),
+            (0.25, "250ms"),
+            (3.21, "3.2s"),
+            (75.0, "1m 15s"),
+            (7260.0, "2h 1m"),
+            (90_000.0, "1d 1h"),
+        ] {
+            assert_eq!(age(seconds), text);
+        }
     }
 }

@@ -96,7 +96,7 @@ kinds! {
     HandlerTimeout = "R0026", Transient, "the handler did not end within its limit";
     HandlerPanicked = "R0027", Transient, "the handler panicked";
     InvalidConfig = "R0028", Permanent, "the configuration is not valid";
-    EventNotFound = "R0029", Permanent, "there is no such event, dead letter or operation";
+    EventNotFound = "R0029", Permanent, "there is no such event, dead letter, replay or error code";
     ReplayRefused = "R0030", Permanent, "this dead letter cannot be replayed";
     Timeout = "R0031", Transient, "the store did not answer in time";
     StoreFailed = "R0032", Transient, "the store reported an error";
@@ -107,7 +107,7 @@ kinds! {
     DestinationRefused = "R0037", Permanent, "the destination refused the event";
     HandlerFailed = "R0038", Transient, "the handler reported a failure";
     UnsupportedServer = "R0039", Permanent, "the server's version is not supported";
-    InvalidArgument = "R0040", Permanent, "an argument is not valid";
+    InvalidArgument = "R0040", Permanent, "a value that was given is not valid";
     LosesMessages = "R0041", Permanent, "this would lose messages at the broker";
 }
 

@@ -54,6 +54,9 @@ pub fn check_url(url: &Secret) -> Result<Adapter> {
             true => Ok(Adapter::Postgres),
             false => bad(format!("\"//\" is missing after the scheme; {TEACH}")),
         },
+        Some("sqlite") if text.trim_end_matches('/') == "sqlite:" => {
+            bad(format!("no file is named; {TEACH}"))
+        }
         Some("sqlite") => Ok(Adapter::Sqlite),
         Some(scheme @ ("mysql" | "mariadb" | "dynamodb")) => {
             bad(format!("{scheme} is not a store of this version; {TEACH}"))
@@ -125,6 +128,8 @@ mod tests {
             "mysql://u:s3cret@h/d",
             "host=h password=s3cret",
             "relevo.db",
+            "sqlite:",
+            "sqlite://",
             "postgres:s3cret",
         ] {
             let error = check_url(&Secret::new(url)).unwrap_err();

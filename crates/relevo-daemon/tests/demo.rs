@@ -46,6 +46,16 @@ fn killed_and_poisoned_it_loses_nothing_and_does_nothing_twice() {
 }
 
 #[test]
+fn a_time_in_which_nothing_can_happen_is_refused() {
+    for length in ["0s", "0", "1ms", "999ms"] {
+        let output = demo(&["--for", length, "--json"], None);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{length}: {said}");
+        assert!(!said.contains("BROKEN") && said.contains("--for"), "{length}: {said}");
+    }
+}
+
+#[test]
 fn a_handler_that_fails_and_a_worker_that_is_stopped_only_delay() {
     let output = demo(&["--for", "6s", "--json", "--break", "fail", "--break", "stop"], None);
     let report = report(&output);

@@ -80,10 +80,12 @@ async fn why_follows_an_event_from_its_publication_to_its_delivery() {
     assert_eq!((lane, who.as_str()), (owner.lane("k").lane, "me"));
     assert!((0.0..5.0).contains(&silent_s));
 
-    let note = r#"{"breaker": "open since 12:00"}"#.to_owned();
+    let note = r#"{"breaker": {"reason": "refused", "open_s": 60}}"#.to_owned();
     let beat = Beat { subscription: "s".into(), member: owner.member.clone(), note };
     rig.store.beat(&beat).await.unwrap();
-    assert!(matches!(why(&rig, id).await, Why::BreakerOpen { note } if note.contains("12:00")));
+    let down = why(&rig, id).await;
+    let Why::BreakerOpen { reason, open_s } = &down else { panic!("{down:?}") };
+    assert!(reason == "refused" && *open_s >= 60.0, "{down:?}");
     rig.store.pause("s", "ana: too loud").await.unwrap();
     assert_eq!(why(&rig, id).await, Why::Paused { by: "ana: too loud".into() });
     rig.store.resume("s").await.unwrap();

@@ -246,8 +246,10 @@ async fn why_tells_every_state() {
     let (member, claim) = beat_and_claim(&store, lane, "{}").await;
     let (_, state) = store.take_lanes("s", &[claim], &member, 1).await.unwrap().remove(0);
     assert!(matches!(why_is(&store, waiting).await, Why::LaneLeased { owner, .. } if owner == "m"));
-    beat_and_claim(&store, lane, r#"{"breaker":"open: refused"}"#).await;
-    assert_eq!(why_is(&store, waiting).await, Why::BreakerOpen { note: "open: refused".into() });
+    beat_and_claim(&store, lane, r#"{"breaker":{"reason":"refused","open_s":60}}"#).await;
+    let down = why_is(&store, waiting).await;
+    let Why::BreakerOpen { reason, open_s } = &down else { panic!("{down:?}") };
+    assert!(reason == "refused" && *open_s >= 60.0, "{down:?}");
     let mut hand = Hand {
         id: relevo_core::outbox::LaneId { subscription: "s".into(), lane },
         token: claim.fresh,

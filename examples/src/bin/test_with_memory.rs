@@ -22,29 +22,15 @@ impl Handler<MemoryStore> for Stock {
 #[tokio::main]
 async fn main() -> Result<()> {
     let store = MemoryStore::new();
-    let relay = Relay::on(store.clone())
-        .subscribe(Subscription::new("stock"), Direct::new(store.clone(), Stock))
-        .start()
-        .await?;
-
-    for change in [10, -3, -2] {
+    let stock = Direct::new(store.clone(), Stock);
+    let relay =
+        Relay::on(store.clone()).subscribe(Subscription::new("stock"), stock).start().await?;
+    for (change, commits) in [(10, true), (-3, true), (1000, false), (-2, true)] {
         let mut tx = store.begin();
-        store
-            .outbox()
-            .publish(&mut tx, NewEvent::json("stock.changed", &("apples", change))?.key("apples"))
-            .await?;
-        tx.commit()?;
+        let event = NewEvent::json("stock.changed", &("apples", change))?.key("apples");
+        store.outbox().publish(&mut tx, event).await?;
+        if commits { tx.commit()? } else { tx.rollback() }
     }
-    let mut rolled_back = store.begin();
-    store
-        .outbox()
-        .publish(
-            &mut rolled_back,
-            NewEvent::json("stock.changed", &("apples", 1000))?.key("apples"),
-        )
-        .await?;
-    rolled_back.rollback();
-
     while store.get::<i64>("stock", "apples")? != Some(5) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

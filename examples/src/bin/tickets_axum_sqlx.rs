@@ -21,9 +21,8 @@ struct Mailer;
 impl Handler<SqlxSqlite> for Mailer {
     async fn handle(&self, event: &Event, effect: &mut Effect<'_, SqlxSqlite>) -> Answer {
         let ticket: Ticket = event.json()?;
-        let mail = sqlx::query("INSERT INTO mails (ticket, text) VALUES (?, ?)")
-            .bind(&ticket.id)
-            .bind(&ticket.title);
+        let mail = sqlx::query("INSERT INTO mails VALUES (?, ?)");
+        let mail = mail.bind(&ticket.id).bind(&ticket.title);
         mail.execute(&mut **effect.tx().await?).await?;
         println!("mail for {} written", ticket.id);
         Ok(Settled::Done)
@@ -36,9 +35,8 @@ async fn create(
 ) -> Result<String, String> {
     let work = async {
         let mut tx = pool.begin().await?;
-        let insert = sqlx::query("INSERT INTO tickets (id, title) VALUES (?, ?)")
-            .bind(&ticket.id)
-            .bind(&ticket.title);
+        let insert = sqlx::query("INSERT INTO tickets VALUES (?, ?)");
+        let insert = insert.bind(&ticket.id).bind(&ticket.title);
         insert.execute(&mut *tx).await?;
         let event = NewEvent::json("ticket.created", &ticket)?.key(&ticket.id);
         let id = outbox.publish(&mut tx, event).await?;
@@ -52,8 +50,9 @@ async fn create(
 async fn main() -> Result<()> {
     let file = std::env::args().nth(1).unwrap_or_else(|| "tickets.db".into());
     let pool = SqlitePool::connect(&format!("sqlite:{file}?mode=rwc")).await?;
-    sqlx::raw_sql("CREATE TABLE IF NOT EXISTS tickets (id TEXT PRIMARY KEY, title TEXT); CREATE TABLE IF NOT EXISTS mails (ticket TEXT, text TEXT)")
-        .execute(&pool).await?;
+    let tables = "CREATE TABLE IF NOT EXISTS tickets (id TEXT PRIMARY KEY, title TEXT);
+                  CREATE TABLE IF NOT EXISTS mails (ticket TEXT, text TEXT)";
+    sqlx::raw_sql(tables).execute(&pool).await?;
 
     let store = SqliteStore::open(&file)?;
     store.migrate().await?;

@@ -1,6 +1,8 @@
-//! What `doctor` says of a subscription, the same on every store.
+//! What `doctor` and `status` say of a subscription, the same on every store.
 
-use super::operate::{Finding, Level, SubscriptionStatus};
+use super::operate::{Finding, Level, MemberStatus, SubscriptionStatus};
+use crate::clock::age;
+use crate::outbox::MemberNote;
 
 /// A count and what is counted.
 fn counted(n: i64, one: &str, many: &str) -> String {
@@ -10,76 +12,122 @@ fn counted(n: i64, one: &str, many: &str) -> String {
 impl SubscriptionStatus {
     /// What is wrong with it, and what to do; one line that all is well if nothing is.
     pub fn findings(&self) -> Vec<Finding> {
-        let name = &self.name;
-        let mut found = Vec::new();
-        let mut say = |level, text: String| {
-            found.push(Finding::new(level, format!("subscription {name}"), text));
-        };
-        if let Some(by) = &self.paused {
-            let text = format!(
-                "is paused ({by}); it keeps the log from going: `relevo subscriptions resume {name}`"
-            );
-            say(Level::Warning, text);
-        } else if let Some(silent) = self.forgotten_for_s {
-            let waiting = counted(self.backlog, "event waits", "events wait");
-            say(
-                Level::Problem,
-                format!(
-                    "nobody has worked it for {silent:.0} s while {waiting}: run it, or end it with `relevo subscriptions remove {name}`"
-                ),
-            );
-        }
-        for (member, note) in self.open_breakers() {
-            say(
-                Level::Problem,
-                format!("{member} finds the destination down and probes it: {note}"),
-            );
-        }
-        if self.parked_keys > 0 {
-            let keys = counted(self.parked_keys, "key waits", "keys wait");
-            let events = counted(self.parked_events, "event", "events");
-            say(Level::Warning, format!("{keys} after a failure, with {events}"));
-        }
-        if self.dead_letters > 0 {
-            let letters = counted(self.dead_letters, "dead letter waits", "dead letters wait");
-            let text =
-                format!("{letters} for a person: `relevo dead-letters list --subscription {name}`");
-            say(Level::Warning, text);
-        }
-        if found.is_empty() {
+        let found =
+            |(level, text)| Finding::new(level, format!("subscription {}", self.name), text);
+        let troubles = self.troubles();
+        if troubles.is_empty() {
             let text = format!("{} to go", counted(self.backlog, "event", "events"));
-            found.push(Finding::new(Level::Ok, format!("subscription {name}"), text));
+            return vec![found((Level::Ok, text))];
         }
-        found
+        troubles.into_iter().map(found).collect()
     }
 
-    /// Who finds the destination down, and why.
-    fn open_breakers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.members.iter().filter_map(|member| {
-            let note = member.note["breaker"].as_str().filter(|note| note.starts_with("open"))?;
-            Some((member.member.as_str(), note))
-        })
+    /// What needs somebody's attention, in sentences that say what to do.
+    pub fn troubles(&self) -> Vec<(Level, String)> {
+        let alive = || self.members.iter().filter(|member| member.is_alive());
+        let mut troubles = Vec::new();
+        troubles.extend(self.standstill());
+        troubles.extend(alive().filter_map(|member| self.down(member)));
+        troubles.extend(alive().flat_map(stopped));
+        troubles.extend(self.parked());
+        troubles.extend(self.dead());
+        troubles
     }
+
+    fn standstill(&self) -> Option<(Level, String)> {
+        let name = &self.name;
+        if let Some(by) = &self.paused {
+            let text = format!(
+                "paused by {by}; the log is kept for it: `relevo subscriptions resume {name}` lets it go on"
+            );
+            return Some((Level::Warning, text));
+        }
+        let silent = age(self.forgotten_for_s?);
+        let waiting = match self.backlog {
+            0 => counted(self.parked_events, "parked event waits", "parked events wait"),
+            backlog => counted(backlog, "event waits", "events wait"),
+        };
+        let text = format!(
+            "nobody has worked on it for {silent} while {waiting}, and the log is kept for it: start its daemon, or end \
+             it with `relevo subscriptions remove {name}`"
+        );
+        Some((Level::Problem, text))
+    }
+
+    fn down(&self, member: &MemberStatus) -> Option<(Level, String)> {
+        let it = MemberNote::read(&member.note).breaker_after(member.silent_s)?;
+        let text = format!(
+            "the destination {} has been down for {}, says {}: {}; nothing is lost, it is probed at least every 30 s and \
+             delivery goes on by itself once it answers: start it, or correct its url",
+            self.destination,
+            age(it.open_s),
+            member.member,
+            it.reason
+        );
+        Some((Level::Problem, text))
+    }
+
+    fn parked(&self) -> Option<(Level, String)> {
+        let keys = counted(self.parked_keys, "key waits", "keys wait");
+        let events = counted(self.parked_events, "event", "events");
+        let text = format!("{keys} after a failure, with {events}");
+        (self.parked_keys > 0).then_some((Level::Warning, text))
+    }
+
+    fn dead(&self) -> Option<(Level, String)> {
+        let letters = counted(self.dead_letters, "dead letter waits", "dead letters wait");
+        let text = format!(
+            "{letters} for a person: `relevo dead-letters list --subscription {}`",
+            self.name
+        );
+        (self.dead_letters > 0).then_some((Level::Warning, text))
+    }
+}
+
+/// Lanes that do not go on without a person.
+fn stopped(member: &MemberStatus) -> impl Iterator<Item = (Level, String)> {
+    let note = MemberNote::read(&member.note);
+    let sentence =
+        |(lane, why): (u16, String)| (Level::Problem, format!("lane {lane} stopped: {why}"));
+    note.stopped.into_iter().map(sentence)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::MemberStatus;
     use super::*;
+    use serde_json::json;
 
     fn told(status: &SubscriptionStatus) -> Vec<(Level, String)> {
         status.findings().into_iter().map(|finding| (finding.level, finding.text)).collect()
     }
 
     #[test]
-    fn a_destination_that_is_down_is_a_problem_with_its_reason() {
+    fn a_destination_that_is_down_is_a_problem_with_its_reason_and_since_when() {
         let mut status = SubscriptionStatus::named("s");
-        status.backlog = 1;
+        (status.backlog, status.destination) = (1, "shop (http://shop)".into());
         assert_eq!(told(&status), [(Level::Ok, "1 event to go".to_owned())]);
-        let note = serde_json::json!({ "breaker": "open: Connection refused" });
-        status.members.push(MemberStatus::new("host-1", 64, 0.1, note));
+        let note = json!({ "breaker": { "reason": "Connection refused", "open_s": 70.0 } });
+        status.members.push(MemberStatus::new("host-1", 64, 5.0, note.clone()));
         let [(Level::Problem, text)] = &told(&status)[..] else { panic!("{:?}", told(&status)) };
-        assert!(text.contains("host-1") && text.contains("Connection refused"), "{text}");
+        for part in
+            ["host-1", "Connection refused", "1m 15s", "shop (http://shop)", "nothing is lost"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        // Whoever said so ended long ago: nobody knows any more.
+        status.members = vec![MemberStatus::new("host-1", 64, 100.0, note)];
+        assert_eq!(told(&status), [(Level::Ok, "1 event to go".to_owned())]);
+    }
+
+    #[test]
+    fn a_lane_that_stopped_is_a_problem() {
+        let mut status = SubscriptionStatus::named("s");
+        let note = json!({ "breaker": null, "stopped": { "3": "R0025 too many parked keys" } });
+        status.members.push(MemberStatus::new("host-1", 64, 0.1, note));
+        assert_eq!(
+            told(&status),
+            [(Level::Problem, "lane 3 stopped: R0025 too many parked keys".to_owned())]
+        );
     }
 
     #[test]
@@ -89,6 +137,7 @@ mod tests {
         status.forgotten_for_s = Some(700.0);
         let told = told(&status);
         let texts: Vec<&str> = told.iter().map(|(_, text)| text.as_str()).collect();
+        assert!(texts[0].contains("11m 40s while 2 parked events wait"), "{texts:?}");
         assert!(texts[0].contains("subscriptions remove s"), "{texts:?}");
         assert_eq!(texts[1], "1 key waits after a failure, with 2 events");
         assert!(texts[2].starts_with("3 dead letters wait"), "{texts:?}");

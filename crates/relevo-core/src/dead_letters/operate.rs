@@ -1,6 +1,8 @@
 use super::{DeadFilter, DeadLetter, DeadLetterId};
 use crate::error::Result;
 use crate::event::{Event, EventId, Headers};
+#[cfg(doc)]
+use crate::outbox::MemberNote;
 use crate::outbox::{Probe, Retention, Start};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -49,9 +51,12 @@ pub struct MemberStatus {
     pub lanes: u32,
     /// Seconds since its last sign of life.
     pub silent_s: f64,
-    /// Its note (breaker, stopped lanes), JSON.
+    /// What it said of itself then, as JSON; [`MemberNote`] reads it.
     pub note: serde_json::Value,
 }
+
+/// A process that has been silent for several leases is not at work.
+const SILENT_S: f64 = 30.0;
 
 /// The log as an operator sees it.
 #[derive(Debug, Clone, Serialize)]
@@ -102,6 +107,11 @@ impl MemberStatus {
     ) -> Self {
         Self { member: member.into(), lanes, silent_s, note }
     }
+
+    /// Is it at work? The row of one that ended without a word is kept for a while.
+    pub fn is_alive(&self) -> bool {
+        self.silent_s < SILENT_S
+    }
 }
 
 impl LogStatus {
@@ -140,7 +150,7 @@ pub enum Why {
     Parked {
         /// Attempts so far.
         attempts: u32,
-        /// When it is due; `None` while held for an operator.
+        /// When it is due; `None` while it is held for a person.
         due: Option<DateTime<Utc>>,
         /// Class of the last error.
         class: String,
@@ -156,6 +166,20 @@ pub enum Why {
         /// When the first one is due.
         due: Option<DateTime<Utc>>,
         /// Text of its last error.
+        error: String,
+    },
+    /// A dead letter holds its key (`after_dead = hold`, or too many in a row): it goes on once that one is replayed
+    /// or archived.
+    Held {
+        /// The dead letter that holds the key.
+        dead_letter: DeadLetterId,
+        /// Its event.
+        event: EventId,
+        /// Events of its key that wait before it.
+        before: i64,
+        /// Class of the dead letter's last error.
+        class: String,
+        /// Text of the dead letter's last error.
         error: String,
     },
     /// It is a dead letter.
@@ -176,8 +200,10 @@ pub enum Why {
     },
     /// The destination is down; the breaker probes.
     BreakerOpen {
-        /// What the owner says.
-        note: String,
+        /// What the destination last answered, or did not.
+        reason: String,
+        /// For how long, in seconds.
+        open_s: f64,
     },
     /// Another process has its lane and will get to it.
     LaneLeased {

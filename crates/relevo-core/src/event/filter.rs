@@ -27,25 +27,15 @@ impl TopicFilter {
         Self("#".into())
     }
 
-    /// Reads a filter; `#` only stands at the end, words are not empty.
+    /// Reads a filter; `#` only stands at the end, words are not empty. What no topic could ever match is refused,
+    /// with what may have been meant.
     pub fn parse(text: &str) -> Result<Self> {
-        let words: Vec<&str> = text.split('.').collect();
-        let bad = |why: &str| {
-            Err(Error::new(Kind::InvalidTopic, format!("the topic filter {} {why}", quoted(text))))
-        };
-        if words.iter().any(|w| w.is_empty()) {
-            return bad("has an empty word");
-        }
-        if words.iter().rev().skip(1).any(|w| *w == "#") {
-            return bad("has a # that is not its last word");
-        }
-        if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return bad("has white space or a control character, which no topic has");
-        }
-        if words.iter().any(|w| w.len() > 1 && w.contains(['*', '#'])) {
-            return bad("mixes a wildcard with letters; * and # stand for whole words");
-        }
-        Ok(Self(text.to_owned()))
+        let Some(why) = flaw(text) else { return Ok(Self(text.to_owned())) };
+        let near = nearest(text).filter(|near| near != text && flaw(near).is_none());
+        let near =
+            near.map(|near| format!("; did you mean {}?", quoted(&near))).unwrap_or_default();
+        let message = format!("the topic filter {} {why}{near}", quoted(text));
+        Err(Error::new(Kind::InvalidTopic, message))
     }
 
     /// Does `topic` pass?
@@ -66,6 +56,37 @@ impl TopicFilter {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Why no topic can match this, if none can.
+fn flaw(text: &str) -> Option<&'static str> {
+    let words: Vec<&str> = text.split('.').collect();
+    let rest = |word: &&str| *word == "#";
+    if text.is_empty() {
+        Some("is empty; # wants every topic")
+    } else if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        Some(
+            "has white space or a control character, which no topic has; several filters are given one by one",
+        )
+    } else if words.iter().any(|word| word.is_empty()) {
+        Some("has an empty word; words are parted by single dots")
+    } else if text.contains('>') {
+        Some("has a >, which no topic has; # stands for the rest")
+    } else if words.iter().rev().skip(1).any(rest) {
+        Some("has a # that is not its last word")
+    } else if words.iter().any(|word| word.len() > 1 && word.contains(['*', '#'])) {
+        Some("mixes a wildcard with letters; * and # stand for whole words")
+    } else {
+        None
+    }
+}
+
+/// The filter without what no topic has, and with `#` for another system's `>`.
+fn nearest(text: &str) -> Option<String> {
+    let first = text.split([',', ';']).next()?;
+    let plain: String = first.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect();
+    let words = plain.split('.').filter(|word| !word.is_empty());
+    Some(words.map(|word| if word == ">" { "#" } else { word }).collect::<Vec<_>>().join("."))
 }
 
 impl fmt::Display for TopicFilter {
@@ -107,8 +128,30 @@ mod tests {
 
     #[test]
     fn a_filter_that_cannot_mean_anything_is_refused() {
-        for text in ["", "a..b", "#.a", "tick*", "a.b#"] {
-            assert!(TopicFilter::parse(text).is_err(), "{text}");
+        for text in
+            ["", "a..b", "#.a", "tick*", "a.b#", "a b", " a", "a\n", "a.\u{a0}b", "\0", "a.>"]
+        {
+            assert_eq!(
+                TopicFilter::parse(text).unwrap_err().kind(),
+                Kind::InvalidTopic,
+                "{text:?}"
+            );
         }
+    }
+
+    #[test]
+    fn a_refused_filter_comes_with_what_may_have_been_meant() {
+        for (text, meant) in [
+            (" order.*", "order.*"),
+            ("order. *", "order.*"),
+            ("order..placed", "order.placed"),
+            ("order.>", "order.#"),
+            ("order.*, ticket.*", "order.*"),
+        ] {
+            let said = TopicFilter::parse(text).unwrap_err().to_string();
+            assert!(said.contains(&format!("did you mean {meant:?}?")), "{said}");
+        }
+        let said = TopicFilter::parse("tick*").unwrap_err().to_string();
+        assert!(!said.contains("did you mean"), "{said}");
     }
 }

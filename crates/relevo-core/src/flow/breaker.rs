@@ -1,4 +1,5 @@
 use crate::clock::Instant;
+use crate::outbox::OpenBreaker;
 use std::time::Duration;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -21,11 +22,13 @@ pub struct Breaker {
     state: BreakerState,
     pause: Duration,
     reason: String,
+    /// When it was first found down.
+    since: Option<Instant>,
 }
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self { state: BreakerState::Closed, pause: FIRST_PAUSE, reason: String::new() }
+        Self { state: BreakerState::Closed, pause: FIRST_PAUSE, reason: String::new(), since: None }
     }
 }
 
@@ -61,6 +64,7 @@ impl Breaker {
         self.state = BreakerState::Open(now + self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.reason = reason;
+        self.since.get_or_insert(now);
     }
 
     /// A probe ended without telling anything about the destination: look again soon.
@@ -71,8 +75,14 @@ impl Breaker {
     }
 
     /// What operators read, while it is not closed.
-    pub fn note(&self) -> Option<String> {
-        (self.state != BreakerState::Closed).then(|| format!("open: {}", self.reason))
+    pub fn note(&self, now: Instant) -> Option<OpenBreaker> {
+        let open_s = now.since(self.since?).as_secs_f64();
+        Some(OpenBreaker { reason: self.reason.clone(), open_s })
+    }
+
+    /// Is the destination taken to be down?
+    pub fn is_open(&self) -> bool {
+        self.state != BreakerState::Closed
     }
 
     /// When to look again.
@@ -100,8 +110,11 @@ mod tests {
         assert_eq!(breaker.admit(at(501)), None);
         breaker.down(at(501), "refused".into());
         assert_eq!(breaker.wake_at(), Some(at(1501)));
-        assert_eq!(breaker.note().as_deref(), Some("open: refused"));
+        // The outage began with the first refusal, however often it was probed since.
+        let note = breaker.note(at(2000)).unwrap();
+        assert_eq!((note.reason.as_str(), note.open_s), ("refused", 2.0));
         breaker.up();
+        assert_eq!(breaker.note(at(2001)), None);
         assert_eq!(breaker.admit(at(502)), Some(false));
     }
 }

@@ -5,6 +5,7 @@
 
 mod change;
 mod moved;
+mod note;
 mod publish;
 mod snapshot;
 mod store;
@@ -13,6 +14,7 @@ mod window;
 
 pub use change::{Death, EventRef, LaneChange, ParkKey, Skip};
 pub use moved::{LEFT_OUT, Moved};
+pub use note::{MemberNote, OpenBreaker};
 pub use publish::PublishIn;
 pub use snapshot::{Snapshot, Xid};
 pub use store::*;

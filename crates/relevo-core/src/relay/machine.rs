@@ -8,7 +8,7 @@ use crate::error::{Error, Kind};
 use crate::flow::{Breaker, Leases, Pace};
 use crate::mutant;
 use crate::outbox::{
-    Beat, Claim, Fleet, LaneChange, LaneId, LaneState, MemberId, Page, Row, Token,
+    Beat, Claim, Fleet, LaneChange, LaneId, LaneState, MemberId, MemberNote, Page, Row, Token,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,6 +61,8 @@ struct Beats {
     under_way: bool,
     /// When the last beat that succeeded was *sent*.
     last_good: Option<Instant>,
+    /// The last beat, answered or not, said that the destination is down.
+    told_down: bool,
 }
 
 /// What the shell shows as metrics.
@@ -109,7 +111,12 @@ impl Relay {
             rng,
             lanes: BTreeMap::new(),
             breaker: Breaker::default(),
-            beats: Beats { next: Instant::ZERO, under_way: false, last_good: None },
+            beats: Beats {
+                next: Instant::ZERO,
+                under_way: false,
+                last_good: None,
+                told_down: false,
+            },
             under_way: 0,
             delivering: 0,
             answers: 0,
@@ -147,7 +154,7 @@ impl Relay {
             stopped: self.lanes.values().filter(|lane| lane.stopped.is_some()).count(),
             parked_keys: self.lanes.values().map(Lane::parked_keys).sum(),
             queued: self.lanes.values().map(Lane::queued).sum(),
-            breaker_open: self.breaker.note().is_some(),
+            breaker_open: self.breaker.is_open(),
             due: self.lanes.values().any(|lane| lane.has_due(now) || lane.is_busy()),
             ..self.counts
         }
@@ -469,15 +476,17 @@ impl Relay {
     fn sign_life(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let over = (self.stopping || self.removed) && self.released;
         let expired = self.next_expiry().is_some_and(|expiry| expiry <= now);
-        if self.beats.under_way || over || now < self.beats.next && !expired {
+        // Whoever looks at the destination's state must not have to wait for the next regular beat.
+        let news = self.breaker.is_open() != self.beats.told_down;
+        if self.beats.under_way || over || now < self.beats.next && !expired && !news {
             return;
         }
         self.beats.under_way = true;
-        let note = serde_json::json!({
-            "breaker": self.breaker.note(),
-            "stopped": self.lanes.values().filter_map(|lane| lane.stopped.clone().map(|why| (lane.id.lane.to_string(), why)))
-                .collect::<BTreeMap<_, _>>(),
-        });
+        self.beats.told_down = self.breaker.is_open();
+        let stopped = |lane: &Lane| lane.stopped.clone().map(|why| (lane.id.lane, why));
+        let mut note = MemberNote::default();
+        note.breaker = self.breaker.note(now);
+        note.stopped = self.lanes.values().filter_map(stopped).collect();
         actions.push(Action::Beat(Beat {
             subscription: self.subscription.clone(),
             member: self.member.clone(),

@@ -1,11 +1,15 @@
 //! When the machine acts, on a clock of the test's own.
 
-use super::action::{Action, Input};
+use super::action::{Action, Delivery, Input};
+use super::batch::Batch;
 use super::config::RelayConfig;
 use super::machine::Relay;
 use crate::clock::{Instant, Rng};
+use crate::error::{Error, Kind};
 use crate::limits::LANES;
-use crate::outbox::{Fleet, LaneState, Lease, MemberId, Position, Request, Token};
+use crate::outbox::{
+    Fleet, LaneState, Lease, MemberId, MemberNote, OpenBreaker, Position, Request, Token,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -102,9 +106,8 @@ fn while_requests_are_in_hand_the_next_ones_are_looked_for_soon() {
     assert!(asked.poll(soon).iter().any(|action| matches!(action, Action::Beat(_))));
 }
 
-#[test]
-fn a_batch_lapses_when_the_last_sign_of_life_is_a_lease_old_but_for_a_margin() {
-    let lease = Duration::from_secs(10);
+/// A machine alone with a free log, one second after its beat, and the batch that it hands over then.
+fn handing_over(lease: Duration) -> (Relay, Box<Batch>) {
     let free = |lane| Lease { lane, owner: None, token: 0 };
     let fleet = Fleet {
         members: vec![(member("heir"), 1)],
@@ -128,17 +131,44 @@ fn a_batch_lapses_when_the_last_sign_of_life_is_a_lease_old_but_for_a_margin() {
             read = Some(reader);
         }
     }
-    let reader = read.unwrap();
     let page = super::batch_tests::page_of_one(lane);
-    relay.handle(now, Input::Page { reader, result: Ok(page) });
+    relay.handle(now, Input::Page { reader: read.unwrap(), result: Ok(page) });
     let delivered = relay.poll(now).into_iter().find_map(|action| match action {
         Action::Deliver(batch) => Some(batch),
         _ => None,
     });
-    let batch = delivered.unwrap();
+    (relay, delivered.unwrap())
+}
+
+#[test]
+fn a_batch_lapses_when_the_last_sign_of_life_is_a_lease_old_but_for_a_margin() {
+    let (_, batch) = handing_over(Duration::from_secs(10));
     // The sign was sent at zero; the margin is a fifth.
     assert!(!batch.lapses_by(Instant::at(Duration::from_millis(7_999))));
     assert!(batch.lapses_by(Instant::at(Duration::from_secs(8))));
+}
+
+/// The note of the beat that a machine sends at this moment, if it sends one.
+fn note_at(relay: &mut Relay, now: Instant) -> Option<MemberNote> {
+    relay.poll(now).into_iter().find_map(|action| match action {
+        Action::Beat(beat) => Some(MemberNote::read(&serde_json::from_str(&beat.note).unwrap())),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_destination_that_is_down_is_told_with_a_beat_of_its_own_and_once() {
+    let (mut relay, batch) = handing_over(Duration::from_secs(10));
+    let (lane, token) = (batch.lane().lane, batch.token());
+    let delivery = Box::new(Delivery::Down { items: batch.into_items(), reason: "refused".into() });
+    let now = Instant::at(Duration::from_secs(2));
+    relay.handle(now, Input::Delivered { lane, token, delivery });
+    let note = note_at(&mut relay, now).expect("a beat before its time");
+    assert_eq!(note.breaker, Some(OpenBreaker { reason: "refused".into(), open_s: 0.0 }));
+    // A store that does not answer either is not asked again and again for that.
+    let failed = Err(Error::new(Kind::Unreachable, "gone"));
+    relay.handle(now, Input::Beat { sent: now, result: failed });
+    assert_eq!(note_at(&mut relay, now), None);
 }
 
 /// Half of the lanes but one are another's, who is alive; the machine has those it took.

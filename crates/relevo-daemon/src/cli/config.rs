@@ -32,7 +32,11 @@ Examples:
 impl ConfigCommand {
     pub(super) fn run(self, globals: &Globals, out: &Output) -> Outcome {
         match self {
-            Self::Check => check(&globals.require_config()?, out)?,
+            Self::Check => {
+                let config = globals.require_config()?;
+                globals.note_store_of(&config);
+                check(&config, out)?;
+            }
             Self::Example if out.json => out.json(&json!({"example": example::full()}))?,
             Self::Example => out.line(example::full().trim_end())?,
         }

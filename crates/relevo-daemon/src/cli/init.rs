@@ -43,7 +43,11 @@ impl Init {
                 escaped(&shown),
                 escaped(&Secret::new(url).to_string())
             ))?;
-            out.line("next: relevo migrate; then take the # away from a broker and a subscription, and relevo run")?;
+            let c = match &globals.config {
+                Some(path) => format!(" -c {}", escaped(&path.display().to_string())),
+                None => String::new(),
+            };
+            out.line(format!("next: `relevo migrate{c}` makes its tables, `relevo run{c}` prints what is published"))?;
         }
         Ok(ExitCode::SUCCESS)
     }

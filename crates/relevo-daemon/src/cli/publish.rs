@@ -109,6 +109,10 @@ pub(super) fn event(
     content_type: Option<String>,
 ) -> Outcome<NewEvent> {
     let content_type = match content_type {
+        Some(given) if given.trim().is_empty() => {
+            let why = "the content type is empty; leave it out for JSON, or write text/plain";
+            return Err(Error::new(Kind::InvalidHeaders, why).into());
+        }
         Some(given) => given,
         None => {
             check_json(&payload)?;

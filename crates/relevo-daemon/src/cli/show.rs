@@ -4,6 +4,7 @@
 use base64::Engine as _;
 use chrono::{DateTime, SecondsFormat, Utc};
 use relevo_core::Event;
+pub(crate) use relevo_core::clock::age;
 use relevo_core::dead_letters::DeadLetter;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -53,28 +54,6 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
 /// A time, in UTC.
 pub(crate) fn time(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Millis, true)
-}
-
-/// A length of time, with its two largest units.
-pub(crate) fn age(seconds: f64) -> String {
-    if seconds < 0.0005 {
-        return "0s".into();
-    }
-    if seconds < 1.0 {
-        return format!("{:.0}ms", seconds * 1000.0);
-    }
-    if seconds < 10.0 {
-        return format!("{seconds:.1}s");
-    }
-    let whole = seconds.round() as u64;
-    let (days, hours, minutes, seconds) =
-        (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m {seconds}s"),
-        (0, ..) => format!("{hours}h {minutes}m"),
-        _ => format!("{days}d {hours}h"),
-    }
 }
 
 /// From now until `due`, or since.
@@ -239,20 +218,6 @@ mod tests {
     fn a_long_text_is_cut_by_columns_not_by_bytes() {
         assert_eq!(cut("漢字漢字", 5), "漢字…");
         assert_eq!(cut("short", 5), "short");
-    }
-
-    #[test]
-    fn ages_have_two_units_at_most() {
-        for (seconds, text) in [
-            (0.0, "0s"),
-            (0.25, "250ms"),
-            (3.21, "3.2s"),
-            (75.0, "1m 15s"),
-            (7260.0, "2h 1m"),
-            (90_000.0, "1d 1h"),
-        ] {
-            assert_eq!(age(seconds), text);
-        }
     }
 
     #[test]

@@ -5,11 +5,14 @@ use super::failure::Outcome;
 use super::output::{Column, Output};
 use super::show::{self, escaped};
 use relevo_core::dead_letters::{LogStatus, MemberStatus, SubscriptionStatus};
+use relevo_core::outbox::MemberNote;
 use std::process::ExitCode;
 
 /// How every subscription stands
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+STATE    working, paused, breaker open (its destination is down), nobody works,
+         or forgotten (nobody works though something is due)
 BACKLOG  an upper bound of what is not decided yet; the log is never counted
 OLDEST   the age of the oldest event not decided yet
 KEYS     keys that wait after a failure, and WAIT their events
@@ -70,6 +73,8 @@ pub(super) fn state(subscription: &SubscriptionStatus) -> &'static str {
         "forgotten"
     } else if alive(subscription).count() == 0 {
         "nobody works"
+    } else if alive(subscription).any(is_down) {
+        "breaker open"
     } else {
         "working"
     }
@@ -131,76 +136,19 @@ pub(super) fn print_remarks(
     out: &Output,
 ) -> std::io::Result<()> {
     for it in subscriptions {
-        for remark in remarks(it) {
-            out.labelled(&format!("{}:", escaped(&it.name)), &remark)?;
+        for (_, trouble) in it.troubles() {
+            out.labelled(&format!("{}:", escaped(&it.name)), &escaped(&trouble))?;
         }
     }
     Ok(())
 }
 
-fn remarks(it: &SubscriptionStatus) -> Vec<String> {
-    let mut remarks = Vec::new();
-    let name = escaped(&it.name);
-    if let Some(by) = &it.paused {
-        remarks.push(format!(
-            "paused by {}; `relevo subscriptions resume {name}` lets it go on",
-            escaped(by)
-        ));
-    }
-    if let Some(seconds) = it.forgotten_for_s {
-        remarks.push(format!(
-            "nobody has worked on it for {} though something is due, and the log is kept for it; start its daemon, \
-             or end it with `relevo subscriptions remove {name}`",
-            show::age(seconds)
-        ));
-    }
-    if it.parked_keys > 0 {
-        let (keys, events) =
-            (show::counted(it.parked_keys, "key"), show::counted(it.parked_events, "event"));
-        let wait = if it.parked_keys == 1 { "waits" } else { "wait" };
-        remarks.push(format!("{keys} {wait} after a failure, with {events}"));
-    }
-    if it.dead_letters > 0 {
-        remarks.push(format!(
-            "{}; `relevo dead-letters list --subscription {name}`",
-            show::counted(it.dead_letters, "dead letter")
-        ));
-    }
-    for member in alive(it) {
-        if let Some(note) = trouble(&member.note) {
-            remarks.push(format!("{} says: {note}", escaped(&member.member)));
-        }
-    }
-    remarks
-}
-
-/// A process that has been silent for several leases is not at work, though its row is kept for a while.
-const SILENT_S: f64 = 30.0;
-
 fn alive(it: &SubscriptionStatus) -> impl Iterator<Item = &MemberStatus> {
-    it.members.iter().filter(|member| member.silent_s < SILENT_S)
+    it.members.iter().filter(|member| member.is_alive())
 }
 
-/// What a member says of itself, without what is as it should be.
-fn trouble(note: &serde_json::Value) -> Option<String> {
-    use serde_json::Value;
-    let is_fine = |value: &Value| match value {
-        Value::Null => true,
-        Value::Object(map) => map.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::String(text) => text.is_empty(),
-        _ => false,
-    };
-    let told = match note {
-        Value::Object(map) => map
-            .iter()
-            .filter(|(_, value)| !is_fine(value))
-            .map(|(name, value)| format!("{name}: {value}"))
-            .collect(),
-        other if is_fine(other) => Vec::new(),
-        other => vec![other.to_string()],
-    };
-    (!told.is_empty()).then(|| show::cut(&escaped(&told.join(", ")), 300))
+fn is_down(member: &MemberStatus) -> bool {
+    MemberNote::read(&member.note).breaker.is_some()
 }
 
 #[cfg(test)]
@@ -219,9 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_shown_only_if_something_is_wrong() {
-        assert_eq!(trouble(&json!({"breaker": null, "stopped": {}})), None);
-        let note = trouble(&json!({"breaker": "open", "stopped": {"3": "R0025"}})).unwrap();
-        assert_eq!(note, r#"breaker: "open", stopped: {"3":"R0025"}"#);
+    fn a_subscription_whose_destination_is_down_does_not_count_as_working() {
+        let mut status = SubscriptionStatus::named("billing");
+        let note = json!({"breaker": {"reason": "refused", "open_s": 3.0}, "stopped": {}});
+        status.members.push(MemberStatus::new("new", 64, 0.2, note));
+        assert_eq!(state(&status), "breaker open");
     }
 }

@@ -96,6 +96,7 @@ impl SubscriptionsCommand {
         match self {
             Self::List => list(operate, out).await?,
             Self::Add { name, topic, start, hold_after_dead } => {
+                let start = not_ahead(start)?;
                 let subscription = new_subscription(&name, &topic, start, hold_after_dead)?;
                 refuse_known(operate, &name).await?;
                 opened.store.subscribe(&subscription).await?;
@@ -117,6 +118,7 @@ impl SubscriptionsCommand {
                 done(out, &name, "resumed", "it goes on where it stood")?;
             }
             Self::Rewind { name, to, yes } => {
+                let to = not_ahead(to)?;
                 known(operate, &name).await?;
                 confirm(
                     &format!(
@@ -191,8 +193,19 @@ async fn refuse_known(operate: &dyn Operate, name: &str) -> Outcome<()> {
     }
 }
 
+/// A time that has not come yet is a slip of the pen: it would mean no more than `now`.
+fn not_ahead(place: Start) -> Outcome<Start> {
+    match place {
+        Start::Time(time) if time > Utc::now() => Err(wrong(format!(
+            "{} has not come yet; \"now\" means what commits from now on",
+            time.to_rfc3339_opts(SecondsFormat::Secs, true)
+        ))),
+        place => Ok(place),
+    }
+}
+
 /// The subscription of that name, or an error that names the nearest one.
-async fn known(operate: &dyn Operate, name: &str) -> Outcome<SubscriptionStatus> {
+pub(super) async fn known(operate: &dyn Operate, name: &str) -> Outcome<SubscriptionStatus> {
     let mut subscriptions = operate.status().await?.subscriptions;
     if let Some(at) = subscriptions.iter().position(|it| it.name == name) {
         return Ok(subscriptions.swap_remove(at));

@@ -104,7 +104,19 @@ fn unknown(event: EventId, suspects: &[OpenTransaction], past_retention: bool) -
 fn due(due: Option<DateTime<Utc>>) -> String {
     match due {
         Some(at) => format!("{} ({})", show::time(at), until(at)),
-        None => "when an operator replays or archives what holds its key".into(),
+        None => "when a person replays or archives the dead letter that holds its key".into(),
+    }
+}
+
+fn ago(seconds: f64) -> DateTime<Utc> {
+    Utc::now() - chrono::Duration::milliseconds((seconds * 1000.0) as i64)
+}
+
+/// How many of its key come first, if any do.
+fn behind(before: i64) -> String {
+    match before {
+        0 => String::new(),
+        before => format!(", with {} of its key before it", show::counted(before, "event")),
     }
 }
 
@@ -125,10 +137,17 @@ pub(super) fn sentence(why: &Why) -> String {
             due(*at)
         ),
         Why::ParkedBehind { event, before, due: at, error } => format!(
-            "parked behind {event}, with {} of its key before it ({}); that one is tried again {}",
-            show::counted(*before, "event"),
+            "parked behind {event}{} ({}); that one is tried again {}",
+            behind(*before),
             escaped(error),
             due(*at)
+        ),
+        Why::Held { dead_letter, event, before, class, error } => format!(
+            "held behind {event}, which is dead letter {dead_letter} ({}: {}){}; `relevo dead-letters replay --id \
+             {dead_letter}` or `relevo dead-letters archive --id {dead_letter}` lets its key go on",
+            escaped(class),
+            escaped(error),
+            behind(*before)
         ),
         Why::Dead { dead_letter, dead_state, class, error } => format!(
             "dead letter {dead_letter} ({}), {}: {}; `relevo dead-letters show {dead_letter}`",
@@ -137,9 +156,12 @@ pub(super) fn sentence(why: &Why) -> String {
             escaped(error)
         ),
         Why::Paused { by } => format!("waits: the subscription was paused by {}", escaped(by)),
-        Why::BreakerOpen { note } => {
-            format!("waits: the destination is down and is probed ({})", escaped(note))
-        }
+        Why::BreakerOpen { reason, open_s } => format!(
+            "waits: the destination is down since {} ({}), and is probed: {}",
+            show::time(ago(*open_s)),
+            age(*open_s),
+            escaped(reason)
+        ),
         Why::LaneLeased { lane, owner, silent_s } => format!(
             "waits its turn: lane {lane} is worked by {}, last heard of {} ago",
             escaped(owner),
@@ -200,7 +222,7 @@ mod tests {
             ),
             (
                 Why::Parked { attempts: 1, due: None, class: text("poison"), error: text("x") },
-                "when an operator",
+                "when a person",
             ),
             (
                 Why::ParkedBehind { event: id, before: 1, due: Some(soon), error: text("503") },
@@ -216,7 +238,20 @@ mod tests {
                 "dead letter 7 (dead), poison: x\\ny",
             ),
             (Why::Paused { by: text("ana") }, "paused by ana"),
-            (Why::BreakerOpen { note: text("refused") }, "destination is down"),
+            (
+                Why::BreakerOpen { reason: text("refused"), open_s: 75.0 },
+                "(1m 15s), and is probed: refused",
+            ),
+            (
+                Why::Held {
+                    dead_letter: 7,
+                    event: id,
+                    before: 0,
+                    class: text("poison"),
+                    error: text("x"),
+                },
+                "which is dead letter 7 (poison: x); `relevo dead-letters replay --id 7` or",
+            ),
             (
                 Why::LaneLeased { lane: 3, owner: text("host-1"), silent_s: 1.5 },
                 "lane 3 is worked by host-1, last heard of 1.5s ago",

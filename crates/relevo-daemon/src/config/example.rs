@@ -21,18 +21,21 @@ pub fn first(store_url: &str) -> String {
 [store.main]
 url = {url}
 
-# Where events go; the scheme picks the adapter.
+# Where events go; the scheme picks the adapter. stdout: prints each as a line of JSON, to begin with.
+[broker.out]
+url = "stdout:"
+
 # [broker.hook]
 # url = "http://127.0.0.1:8080/events"
 
-# Which events go there. Topic filters: * is one word, # is the rest.
-# [subscription.notify]
-# store = "main"
-# topics = ["order.*"]
-# to = "hook"
+# Which events go there. Topic filters: * is one word, # is the rest, such as ["order.*", "ticket.#"].
+# One that is no longer wanted is ended with `relevo subscriptions remove notify`; until then the log is kept for it.
+[subscription.notify]
+topics = ["#"]
+to = "out"
 
-# When a failed event is tried again; after the last step it becomes a dead letter. With this, [subscription.notify]
-# says retry = "ladder".
+# When a failed event is tried again; after the last step it becomes a dead letter. The key retry of a subscription
+# names it.
 # [retry.ladder]
 # kind = "ladder"
 # delays = ["1m", "5m", "15m"]

@@ -170,7 +170,7 @@ fn the_first_file_is_valid_with_and_without_its_comments() {
         })
         .collect();
     let config = read(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    assert_eq!(config.subscriptions["notify"].to, "hook");
+    assert_eq!(config.subscriptions["notify"].to, "out");
     assert_eq!(config.stores["main"].expose(), "sqlite:a\"b.db");
 }
 

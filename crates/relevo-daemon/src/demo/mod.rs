@@ -36,11 +36,21 @@ use verify::{Report, Verdict};
 /// How long it runs where nobody can press q.
 const UNATTENDED: Duration = Duration::from_secs(20);
 
+/// In less than this no order would be placed, and there would be nothing to prove.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+fn long_enough(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        length if length < SHORTEST => Err("the demo needs at least 1s to show anything".into()),
+        length => Ok(length),
+    }
+}
+
 /// Options of `relevo demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
     /// Run for this long, then count [default: until q; 20s without a terminal]
-    #[arg(long = "for", value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long = "for", value_name = "TIME", value_parser = long_enough)]
     length: Option<Duration>,
 
     /// Break this while it runs, spread over the time; several parted by commas

@@ -17,7 +17,7 @@ mod worker;
 
 use crate::broker;
 use crate::cli::Globals;
-use crate::config::{Config, Secret, duration};
+use crate::config::{Config, FILE_NAME, Secret, duration};
 use board::Board;
 use metrics_exporter_prometheus::PrometheusHandle;
 use relevo_core::outbox::MemberId;
@@ -65,20 +65,29 @@ pub struct RunArgs {
     member: Option<String>,
 }
 
+/// What to do is said so that it can be pasted.
+const NOTHING_TO_RUN: &str = "there is nothing to run: the configuration has no [subscription.NAME]; add these lines to it, and run again
+[broker.out]
+url = \"stdout:\"
+[subscription.notify]
+to = \"out\"";
+
 /// Works every subscription of the configuration until it is told to stop.
 pub async fn run(args: RunArgs, globals: &Globals) -> Result<ExitCode> {
     log_to_stderr();
     let config = configuration(&args, globals)?;
     if config.subscriptions.is_empty() {
-        let why = "there is nothing to run: the configuration has no [subscription.NAME]; take the # away from [broker.hook] and [subscription.notify] in what `relevo init` wrote, or see `relevo config example`";
-        return Err(Error::new(Kind::InvalidConfig, why));
+        return Err(Error::new(Kind::InvalidConfig, NOTHING_TO_RUN));
     }
     Daemon::prepare(config, args)?.run().await
 }
 
 /// The file's configuration, or the one that `--store` and `--to` amount to.
 fn configuration(args: &RunArgs, globals: &Globals) -> Result<Config> {
-    let Some(to) = &args.to else { return with_store(globals.require_config()?, globals) };
+    let Some(to) = &args.to else {
+        let config = globals.load_config()?.ok_or_else(no_configuration)?;
+        return with_store(config, globals);
+    };
     let quoted = |text: &str| toml::Value::from(text).to_string();
     let text = format!(
         "[store.store]\nurl = {}\n[broker.to]\nurl = {}\n[subscription.{}]\n",
@@ -89,20 +98,28 @@ fn configuration(args: &RunArgs, globals: &Globals) -> Result<Config> {
     Config::read("--store and --to", &text, std::env::vars())
 }
 
-/// `--store` stands in for the only store of the file.
+fn no_configuration() -> Error {
+    let why = format!(
+        "there is no {FILE_NAME} here; `relevo init` writes one, -c FILE names another, and with --to (--to stdout:) a \
+         store is enough"
+    );
+    Error::new(Kind::InvalidConfig, why)
+}
+
+/// `--store`, or `RELEVO_STORE` where no `-c` names the file, stands in for the only store of the file.
 fn with_store(mut config: Config, globals: &Globals) -> Result<Config> {
-    if globals.store.is_none() {
-        return Ok(config);
-    }
-    let url = globals.store_url()?;
+    globals.note_store_of(&config);
+    let Some((said, url)) = globals.stand_in()? else { return Ok(config) };
+    let several = config.stores.len();
     let mut stores: Vec<&mut Secret> = config.stores.values_mut().collect();
-    match stores.as_mut_slice() {
-        [only] => **only = url,
-        _ => {
-            let why = "--store can stand in for the only store of a configuration; this one has none or several";
-            return Err(Error::new(Kind::InvalidArgument, why));
-        }
-    }
+    let [only] = stores.as_mut_slice() else {
+        let why = format!(
+            "{said} can stand in for the only store of a configuration; this one has {several}: leave it out, or name \
+             the configuration with -c"
+        );
+        return Err(Error::new(Kind::InvalidArgument, why));
+    };
+    **only = url;
     Ok(config)
 }
 

@@ -155,6 +155,77 @@ fn an_event_out_of_bounds_is_refused_by_name_before_anything_is_written() {
 }
 
 #[test]
+fn a_topic_filter_with_white_space_is_refused_wherever_one_is_read() {
+    let scratch = Scratch::with_store();
+    for args in [
+        &["tail", "--topic", " order.*"][..],
+        &["subscriptions", "add", "s", "--topic", "order. *"],
+        &["subscriptions", "add", "s", "--topic", "order.*, ticket.*"],
+    ] {
+        let error = scratch.fails(2, args);
+        assert!(error.starts_with("error R0012"), "{args:?}\n{error}");
+        assert!(error.contains("did you mean \"order.*\"?"), "{args:?}\n{error}");
+    }
+    for args in [
+        &["dead-letters", "list", "--topic", "order placed"][..],
+        &["dead-letters", "replay", "--topic", "order.*"],
+        &["dead-letters", "archive", "--topic", "order.*"],
+    ] {
+        let error = scratch.fails(2, args);
+        assert!(error.starts_with("error R0012") && error.contains("one whole topic"), "{error}");
+    }
+    scratch.write(
+        "spaced.toml",
+        "[store.main]\nurl = \"sqlite:relevo.db\"\n[broker.out]\nurl = \"stdout:\"\n\
+         [subscription.a]\ntopics = [\"order.* \"]\n",
+    );
+    let error = scratch.fails(2, &["config", "check", "-c", "spaced.toml"]);
+    for part in ["line 6: subscription.a.topics", "did you mean \"order.*\"?"] {
+        assert!(error.contains(part), "{part}\n{error}");
+    }
+    assert_eq!(scratch.json(&["subscriptions", "list"]), Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_mistyped_subscription_of_dead_letters_is_told_with_the_nearest_one() {
+    let scratch = Scratch::with_store();
+    scratch.ok(&["subscriptions", "add", "billing"]);
+    assert_eq!(scratch.ok(&["dead-letters", "list", "-s", "billing"]), "no dead letters\n");
+    for command in ["list", "replay", "archive"] {
+        let error = scratch.fails(4, &["dead-letters", command, "-s", "biling"]);
+        assert!(error.starts_with("error R0015") && error.contains("billing"), "{error}");
+    }
+}
+
+#[test]
+fn a_time_that_has_not_come_is_refused() {
+    let scratch = Scratch::with_store();
+    scratch.ok(&["subscriptions", "add", "billing"]);
+    let ahead = "2999-01-01T00:00:00Z";
+    for args in [
+        &["subscriptions", "rewind", "billing", "--to", ahead, "--yes"][..],
+        &["subscriptions", "add", "other", "--start", ahead],
+    ] {
+        let error = scratch.fails(2, args);
+        assert!(error.contains("R0040") && error.contains("has not come yet"), "{error}");
+    }
+}
+
+#[test]
+fn no_hint_names_the_command_that_was_just_given() {
+    let scratch = Scratch::empty();
+    let error = scratch.fails(3, &["migrate", "--store", "sqlite:no/such/folder/x.db"]);
+    assert!(error.contains("make it first") && !error.contains("relevo migrate"), "{error}");
+    let error = scratch.fails(2, &["init", "--store", "sqlite:"]);
+    assert!(error.starts_with("error R0001") && !scratch.path("relevo.toml").exists(), "{error}");
+    scratch.ok(&["init"]);
+    let error = scratch.fails(2, &["migrate", "--store", "relevo.db"]);
+    assert!(error.contains("sqlite:FILE"), "{error}");
+    let error = scratch.fails(2, &["publish", "a", "1", "--content-type", ""]);
+    assert!(error.starts_with("error R0014"), "{error}");
+}
+
+#[test]
 fn a_limit_can_be_lowered_by_the_configuration() {
     let scratch = Scratch::with_store();
     let ended = end(scratch

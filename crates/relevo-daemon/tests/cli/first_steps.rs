@@ -86,6 +86,52 @@ fn a_store_is_named_by_option_then_file_then_variable_then_the_file_here() {
 }
 
 #[test]
+fn where_the_variable_and_a_file_differ_it_is_said_which_one_is_used() {
+    let scratch = Scratch::with_store();
+    scratch.ok(&["migrate", "--store", "sqlite:variable.db"]);
+    let said = |args: &[&str], variable: &str| {
+        let ended = end(scratch.command(args).env("RELEVO_STORE", variable));
+        assert_eq!(ended.code, 0, "{args:?}\n{}{}", ended.out, ended.err);
+        ended.err
+    };
+    let other = "sqlite:variable.db";
+    for args in
+        [&["status"][..], &["publish", "a", "1"], &["doctor"], &["migrate"], &["config", "check"]]
+    {
+        let err = said(args, other);
+        assert_eq!(
+            err,
+            "note: the store is sqlite:variable.db (RELEVO_STORE), not sqlite:relevo.db (relevo.toml)\n",
+            "{args:?}"
+        );
+    }
+    let err = said(&["status", "-c", "relevo.toml"], other);
+    assert_eq!(
+        err,
+        "note: the store is sqlite:relevo.db (relevo.toml), not sqlite:variable.db (RELEVO_STORE)\n"
+    );
+    let err = said(&["status", "-c", "relevo.toml", "--store", other], "");
+    assert!(err.contains("sqlite:variable.db (--store), not sqlite:relevo.db"), "{err}");
+    // What agrees, or is asked for by name, is no news; and a program reads JSON.
+    assert_eq!(said(&["status"], "sqlite:relevo.db"), "");
+    assert_eq!(said(&["status", "--store", "main"], other), "");
+    assert_eq!(said(&["status", "--store", "sqlite:relevo.db"], other), "");
+    let note: Value = serde_json::from_str(&said(&["status", "--json"], other)).unwrap();
+    assert!(note["note"].as_str().unwrap().contains("RELEVO_STORE"), "{note}");
+}
+
+#[test]
+fn the_daemon_takes_the_same_store_as_every_other_command() {
+    let scratch = Scratch::empty();
+    let two = "[store.a]\nurl = \"sqlite:a.db\"\n[store.b]\nurl = \"sqlite:b.db\"\n[broker.out]\nurl = \"stdout:\"\n\
+               [subscription.s]\nstore = \"a\"\n";
+    scratch.write("relevo.toml", two);
+    let ended = end(scratch.command(&["run"]).env("RELEVO_STORE", "sqlite:c.db"));
+    assert_eq!(ended.code, 2, "{}", ended.err);
+    assert!(ended.err.contains("RELEVO_STORE can stand in for the only store"), "{}", ended.err);
+}
+
+#[test]
 fn a_payload_comes_from_an_argument_a_file_or_standard_input() {
     let scratch = Scratch::with_store();
     let file = scratch.write("order.json", r#"{"from": "file"}"#);

@@ -4,7 +4,7 @@ use crate::support::Scratch;
 use serde_json::Value;
 
 /// Every command that does not have further ones below it.
-const COMMANDS: [&[&str]; 30] = [
+const COMMANDS: [&[&str]; 31] = [
     &["demo"],
     &["init"],
     &["config", "check"],
@@ -35,6 +35,7 @@ const COMMANDS: [&[&str]; 30] = [
     &["doctor"],
     &["explain"],
     &["completions"],
+    &["man"],
 ];
 
 #[test]

@@ -11,4 +11,5 @@ mod retention;
 mod subscriptions;
 mod support;
 mod topology;
+mod trouble;
 mod why;

@@ -115,12 +115,21 @@ impl Scratch {
         destination: Destination,
         retry: RetryPolicy,
     ) -> run::Running {
+        self.start_as(Subscription::new(subscription), destination, retry).await
+    }
+
+    /// Starts working a subscription of any kind.
+    pub(crate) async fn start_as(
+        &self,
+        subscription: Subscription,
+        destination: Destination,
+        retry: RetryPolicy,
+    ) -> run::Running {
         let mut config = RelayConfig::default();
         config.retry = retry;
         config.lease = Duration::from_secs(1);
         let member = MemberId(format!("test-{}", std::process::id()).into());
         let destination = Arc::new(ToBroker::new(destination));
-        let subscription = Subscription::new(subscription);
         run::start(Arc::new(self.store()), subscription, config, destination, member).await.unwrap()
     }
 

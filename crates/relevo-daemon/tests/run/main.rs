@@ -346,6 +346,76 @@ async fn without_a_configuration_a_store_and_an_address_are_enough() {
     assert_eq!((&line["id"], &line["data"]["n"]), (&id.to_string().into(), &1.into()));
 }
 
+/// The commands that a message shows between backticks.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let quoted = text.split('`').skip(1).step_by(2).filter(|it| it.starts_with("relevo "));
+    quoted.map(|it| it.split(' ').skip(1).map(str::to_owned).collect()).collect()
+}
+
+#[tokio::test]
+async fn following_the_messages_literally_leads_to_a_daemon_at_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let relevo = |args: &[String]| {
+        let mut command = support::relevo(folder.path());
+        command.args(args).output().unwrap()
+    };
+    let first = relevo(&["run".into()]);
+    let said = String::from_utf8(first.stderr).unwrap();
+    assert_eq!(commands(&said)[0], ["init"], "{said}");
+    let init = relevo(&commands(&said)[0]);
+    assert!(init.status.success());
+    let next = commands(&String::from_utf8(init.stdout).unwrap());
+    let [migrate, run] = &next[..] else { panic!("{next:?}") };
+    assert!(relevo(migrate).status.success(), "{migrate:?}");
+    assert_eq!(run[0], "run");
+    let options: Vec<&str> = run[1..].iter().map(String::as_str).collect();
+    let options = [&options[..], &["--listen", "127.0.0.1:0"]].concat();
+    let daemon = Daemon::start(folder.path(), &options).await;
+    let published = relevo(&["publish".into(), "order.placed".into(), "1".into()]);
+    let id = String::from_utf8(published.stdout).unwrap().trim().to_owned();
+    eventually("it is printed", || async {
+        Some(()).filter(|()| daemon.printed.lock().unwrap().contains(&id))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_configuration_without_subscriptions_says_what_to_add() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("relevo.toml"), "[store.main]\nurl = \"sqlite:shop.db\"\n")
+        .unwrap();
+    store(folder.path()).await;
+    let ended = support::relevo(folder.path()).arg("run").output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    let lines = said.lines().skip_while(|line| !line.starts_with("  [broker")).take(4);
+    let text: Vec<&str> = lines.map(str::trim).collect();
+    let mut file =
+        std::fs::OpenOptions::new().append(true).open(folder.path().join("relevo.toml")).unwrap();
+    std::io::Write::write_all(&mut file, text.join("\n").as_bytes()).unwrap();
+    let daemon = Daemon::start(folder.path(), &["--listen", "127.0.0.1:0"]).await;
+    assert!(daemon.said().contains("subscription notify"), "{said}\n{}", daemon.said());
+}
+
+#[tokio::test]
+async fn the_variable_names_the_store_of_a_daemon_too() {
+    let folder = tempfile::tempdir().unwrap();
+    configure(folder.path(), "stdout:", "");
+    let store = store(folder.path()).await;
+    std::fs::rename(folder.path().join("relevo.toml"), folder.path().join("other.toml")).unwrap();
+    let text = std::fs::read_to_string(folder.path().join("other.toml")).unwrap();
+    let text = text.replace("sqlite:shop.db", "sqlite:no-such.db");
+    std::fs::write(folder.path().join("relevo.toml"), text).unwrap();
+    let daemon =
+        Daemon::start_with(folder.path(), &[], &[("RELEVO_STORE", "sqlite:shop.db")]).await;
+    let id = publish(&store, "k", 1).await.to_string();
+    eventually("it is printed", || async {
+        Some(()).filter(|()| daemon.printed.lock().unwrap().contains(&id))
+    })
+    .await;
+    assert!(daemon.said().contains("not sqlite:no-such.db (relevo.toml)"), "{}", daemon.said());
+}
+
 #[tokio::test]
 async fn backlog_and_age_are_shown_without_counting_the_log() {
     let folder = tempfile::tempdir().unwrap();

@@ -44,9 +44,8 @@ pub(crate) struct Ended {
 
 /// Runs the binary in `folder` to its end.
 pub(crate) async fn run_cli(folder: &Path, arguments: &[&str]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_relevo"));
-    command.args(arguments).current_dir(folder).stdin(Stdio::null());
-    command.env_remove("RELEVO_STORE").env_remove("COLUMNS");
+    let mut command = relevo(folder);
+    command.args(arguments);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ended {
@@ -54,6 +53,14 @@ pub(crate) async fn run_cli(folder: &Path, arguments: &[&str]) -> Ended {
         out: text(output.stdout),
         err: text(output.stderr),
     }
+}
+
+/// The binary, in a folder, without the variables of whoever runs the tests.
+pub(crate) fn relevo(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relevo"));
+    command.current_dir(folder).stdin(Stdio::null());
+    command.env_remove("RELEVO_STORE").env_remove("RELEVO_LOG").env_remove("COLUMNS");
+    command
 }
 
 /// `relevo run` as a process.
@@ -67,7 +74,18 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts in `folder`, where relevo.toml lies, and waits until it listens.
     pub(crate) async fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut daemon = Self::launch(folder, arguments);
+        Self::start_with(folder, arguments, &[]).await
+    }
+
+    /// The same, with these variables.
+    pub(crate) async fn start_with(
+        folder: &Path,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let mut command = relevo(folder);
+        command.arg("run").args(arguments).envs(variables.iter().copied());
+        let mut daemon = Self::launch(command);
         let said = daemon.said.clone();
         daemon.address = eventually("the daemon listens", || {
             let said = said.lock().unwrap().clone();
@@ -80,16 +98,8 @@ impl Daemon {
         daemon
     }
 
-    fn launch(folder: &Path, arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_relevo"))
-            .arg("run")
-            .args(arguments)
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+    fn launch(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let printed = collect(child.stdout.take().unwrap());
         let said = collect(child.stderr.take().unwrap());
         Self { child, said, printed, address: String::new() }

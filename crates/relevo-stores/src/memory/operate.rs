@@ -63,11 +63,14 @@ impl Db {
             .collect();
         let seconds = |since: DateTime<Utc>| (self.now - since).num_milliseconds() as f64 / 1000.0;
         status.backlog = pending.len() as i64;
-        let Some(oldest) = pending.iter().map(|row| row.event.created_at).min() else { return };
-        status.oldest_pending_s = seconds(oldest);
+        let oldest = pending.iter().map(|row| row.event.created_at).min();
+        status.oldest_pending_s = oldest.map_or(0.0, seconds);
+        if oldest.is_none() && status.parked_keys == 0 {
+            return;
+        }
         let last_sign = self.members_of(name).map(|(_, row)| row.at).max();
-        let silent_s = seconds(last_sign.max(status.moved_at).unwrap_or(oldest));
-        status.forgotten_for_s = Some(silent_s).filter(|silent_s| *silent_s > FORGOTTEN_S);
+        let silent_s = last_sign.max(status.moved_at).or(oldest).map(seconds);
+        status.forgotten_for_s = silent_s.filter(|silent_s| *silent_s > FORGOTTEN_S);
     }
 
     /// What upkeep would do, and who keeps it from doing more.

@@ -3,10 +3,10 @@
 use super::db::Db;
 use super::lanes::SubscriptionRow;
 use super::log::LogRow;
-use super::record::RefRow;
+use super::record::{DeadRow, RefRow};
 use relevo_core::dead_letters::{Answer, DeadState, OpenTransaction, Why};
 use relevo_core::event::{EventId, TopicFilter, header};
-use relevo_core::outbox::{LEFT_OUT, LaneId, Moved, Position, TickRef, Window};
+use relevo_core::outbox::{LEFT_OUT, LaneId, MemberNote, Moved, Position, TickRef, Window};
 use std::sync::Arc;
 
 /// An event's place, as far as the log still has it.
@@ -116,6 +116,10 @@ impl Db {
         if let Some(before) = refs.iter().position(|row| row.id == place.id) {
             let parked = self.parked_keys.get(&(lane.clone(), place.key.clone()))?;
             let (due, error) = (parked.due, parked.error.clone());
+            if let Some(held) = due.is_none().then(|| self.held(lane, &place.key, before)).flatten()
+            {
+                return Some(held);
+            }
             return Some(match before {
                 0 => Why::Parked {
                     attempts: parked.attempts,
@@ -147,6 +151,20 @@ impl Db {
         skip.map(|skip| Why::Skipped { reason: skip.reason.clone() })
     }
 
+    /// The dead letter that holds a key until a person decides.
+    fn held(&self, lane: &LaneId, key: &str, before: usize) -> Option<Why> {
+        let waits = |row: &DeadRow| matches!(row.state, DeadState::Dead | DeadState::Requested);
+        let holds = |row: &DeadRow| row.lane == *lane && row.at.key == key && waits(row);
+        let (id, row) = self.dead_letters.iter().rev().find(|(_, row)| holds(row))?;
+        Some(Why::Held {
+            dead_letter: *id,
+            event: row.event.id,
+            before: before as i64,
+            class: row.class.to_string(),
+            error: row.error.clone(),
+        })
+    }
+
     pub(super) fn is_decided(&self, position: Position, seq: i64, row: &LogRow) -> bool {
         let Ok(from) = self.tick(position.from) else { return false };
         let window = position
@@ -167,13 +185,13 @@ impl Db {
             return Why::NobodyWorks { lane: lane.lane };
         };
         let note: serde_json::Value = serde_json::from_str(&member.note).unwrap_or_default();
-        if let Some(open) = note["breaker"].as_str().filter(|state| state.starts_with("open")) {
-            return Why::BreakerOpen { note: open.to_owned() };
+        let silent_s = (self.now - member.at).num_milliseconds() as f64 / 1000.0;
+        if let Some(it) = MemberNote::read(&note).breaker_after(silent_s) {
+            return Why::BreakerOpen { reason: it.reason, open_s: it.open_s };
         }
         if !self.newest_tick().snapshot.sees(row.xid) {
             return Why::WaitsForTick;
         }
-        let silent_s = (self.now - member.at).num_milliseconds() as f64 / 1000.0;
         Why::LaneLeased { lane: lane.lane, owner: owner.to_string(), silent_s }
     }
 }

@@ -74,7 +74,8 @@ fn subscription(row: &Row) -> SubscriptionStatus {
     status.parked_events = row.get(7);
     status.dead_letters = row.get(8);
     status.moved_at = row.get(9);
-    let silent_s = row.get::<_, Option<f64>>(10).filter(|_| status.backlog > 0);
+    let waits = status.backlog > 0 || status.parked_keys > 0;
+    let silent_s = row.get::<_, Option<f64>>(10).filter(|_| waits);
     status.forgotten_for_s = silent_s.filter(|silent_s| *silent_s > SILENT_S);
     status
 }

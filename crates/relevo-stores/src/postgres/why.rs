@@ -6,7 +6,7 @@ use super::{PostgresStore, ticks};
 use chrono::{DateTime, Utc};
 use relevo_core::dead_letters::{Answer, OpenTransaction, Why};
 use relevo_core::event::TopicFilter;
-use relevo_core::outbox::{LEFT_OUT, Moved, Position, Snapshot, TickRef, Window};
+use relevo_core::outbox::{LEFT_OUT, MemberNote, Moved, Position, Snapshot, TickRef, Window};
 use relevo_core::{EventId, Result};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -126,8 +126,8 @@ impl PostgresStore {
         let Some((owner, silent_s, note)) = owner(session, reader).await? else {
             return Ok(Why::NobodyWorks { lane });
         };
-        if note["breaker"].as_str().is_some_and(|state| state.starts_with("open")) {
-            return Ok(Why::BreakerOpen { note: note.to_string() });
+        if let Some(it) = MemberNote::read(&note).breaker_after(silent_s) {
+            return Ok(Why::BreakerOpen { reason: it.reason, open_s: it.open_s });
         }
         if !self.newest_sees(session, row).await? {
             return Ok(Why::WaitsForTick);
@@ -233,23 +233,26 @@ async fn exception(session: &Session, reader: &Reader, place: &Place) -> Result<
 }
 
 async fn parked(session: &Session, reader: &Reader, place: &Place) -> Result<Option<Why>> {
-    let sql = "SELECT k.attempts, k.due, k.class, k.error, first.id,
+    let sql = "SELECT k.attempts, k.due, coalesce(held.class, k.class), coalesce(held.error, k.error), coalesce(held.id, first.id),
                       (SELECT count(*) FROM relevo.parked_ref b WHERE b.subscription = r.subscription AND b.lane = r.lane
-                          AND b.key = r.key AND (b.to_number, b.seq) < (r.to_number, r.seq))
+                          AND b.key = r.key AND (b.to_number, b.seq) < (r.to_number, r.seq)), held.dead_letter
                  FROM relevo.parked_ref r
                  JOIN relevo.parked_key k ON k.subscription = r.subscription AND k.lane = r.lane AND k.key = r.key
                  JOIN LATERAL (SELECT f.id FROM relevo.parked_ref f WHERE f.subscription = r.subscription AND f.lane = r.lane
                           AND f.key = r.key ORDER BY f.to_number, f.seq LIMIT 1) first ON true
+                 LEFT JOIN LATERAL (SELECT d.dead_letter, d.id, d.class, d.error FROM relevo.dead_letter d
+                        WHERE k.due IS NULL AND d.state IN ('dead', 'requested') AND d.subscription = k.subscription
+                          AND d.lane = k.lane AND d.key = k.key ORDER BY d.dead_letter DESC LIMIT 1) held ON true
                 WHERE r.id = $1 AND r.subscription = $2 ORDER BY r.to_number, r.seq LIMIT 1";
     let row = session.query_opt(sql, args![place.id.0, reader.name]).await?;
     Ok(row.map(|row| {
-        let (due, error, before): (Option<DateTime<Utc>>, String, i64) =
-            (row.get(1), row.get(3), row.get(5));
-        match before {
-            0 => {
-                Why::Parked { attempts: row.get::<_, i32>(0) as u32, due, class: row.get(2), error }
-            }
-            before => Why::ParkedBehind { event: EventId(row.get(4)), before, due, error },
+        let (due, class, error): (Option<DateTime<Utc>>, String, String) =
+            (row.get(1), row.get(2), row.get(3));
+        let (event, before) = (EventId(row.get(4)), row.get(5));
+        match (row.get(6), before) {
+            (Some(dead_letter), before) => Why::Held { dead_letter, event, before, class, error },
+            (None, 0) => Why::Parked { attempts: row.get::<_, i32>(0) as u32, due, class, error },
+            (None, before) => Why::ParkedBehind { event, before, due, error },
         }
     }))
 }

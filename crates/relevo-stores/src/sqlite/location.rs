@@ -63,9 +63,10 @@ impl Location {
             return bad(format!("there is no file {path}; `relevo migrate` makes it"));
         }
         match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-                bad(format!("there is no folder {} to make the file in", folder.display()))
-            }
+            Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => bad(format!(
+                "there is no folder {} to make the file in; make it first",
+                folder.display()
+            )),
             _ => Ok(()),
         }
     }

@@ -7,6 +7,7 @@ use super::status::topics;
 use relevo_core::EventId;
 use relevo_core::dead_letters::{Answer, Why};
 use relevo_core::event::{TopicFilter, lane_of, order_key};
+use relevo_core::outbox::{MemberNote, OpenBreaker};
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 /// An event, wherever it was found.
@@ -176,6 +177,9 @@ fn parked(tx: &Transaction<'_>, found: &Found, name: &str) -> Sql<Option<Why>> {
         |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, super::rows::event_id(row.get_ref(1)?)));
     let (before, first) =
         tx.prepare_cached(sql)?.query_row(params![name, lane, key, to, seq, id], before)?;
+    if let Some(why) = held(tx, name, lane, &key, before)? {
+        return Ok(Some(why));
+    }
     let sql = "SELECT attempts, due, class, error FROM relevo_parked_key WHERE subscription = ?1 AND lane = ?2 AND key = ?3";
     let why = |row: &Row<'_>| {
         let due = row.get::<_, Option<i64>>(1)?.map(time);
@@ -186,6 +190,25 @@ fn parked(tx: &Transaction<'_>, found: &Found, name: &str) -> Sql<Option<Why>> {
         })
     };
     Ok(tx.prepare_cached(sql)?.query_row(params![name, lane, key], why).optional()?)
+}
+
+/// The dead letter that holds a key until a person decides, if one does.
+fn held(tx: &Transaction<'_>, name: &str, lane: u16, key: &str, before: i64) -> Sql<Option<Why>> {
+    let sql = "SELECT d.number, d.event_id, d.class, d.error FROM relevo_parked_key k
+               JOIN relevo_dead_letter d ON d.state IN ('dead', 'requested') AND d.subscription = k.subscription
+                    AND d.lane = k.lane AND d.order_key = k.key
+               WHERE k.subscription = ?1 AND k.lane = ?2 AND k.key = ?3 AND k.due IS NULL
+               ORDER BY d.number DESC LIMIT 1";
+    let held = |row: &Row<'_>| {
+        Ok(Why::Held {
+            dead_letter: row.get(0)?,
+            event: super::rows::event_id(row.get_ref(1)?),
+            before,
+            class: row.get(2)?,
+            error: row.get(3)?,
+        })
+    };
+    Ok(tx.prepare_cached(sql)?.query_row(params![name, lane, key], held).optional()?)
 }
 
 fn left_out(tx: &Transaction<'_>, found: &Found, name: &str) -> Sql<Option<Why>> {
@@ -206,14 +229,9 @@ fn pending(tx: &Transaction<'_>, found: &Found, name: &str, owner: Option<String
         return Ok(Why::NobodyWorks { lane });
     };
     let note: serde_json::Value = serde_json::from_str(&note).unwrap_or_default();
-    match note.get("breaker").and_then(|breaker| breaker.as_str()) {
-        Some(breaker) if breaker.starts_with("open") => {
-            Ok(Why::BreakerOpen { note: breaker.to_owned() })
-        }
-        _ => Ok(Why::LaneLeased {
-            lane,
-            owner,
-            silent_s: (now(tx)? - seen_at).max(0) as f64 / 1000.0,
-        }),
-    }
+    let silent_s = (now(tx)? - seen_at).max(0) as f64 / 1000.0;
+    Ok(match MemberNote::read(&note).breaker_after(silent_s) {
+        Some(OpenBreaker { reason, open_s }) => Why::BreakerOpen { reason, open_s },
+        None => Why::LaneLeased { lane, owner, silent_s },
+    })
 }

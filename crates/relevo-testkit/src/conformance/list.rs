@@ -140,6 +140,7 @@ macro_rules! store_cases {
                 an_event_the_cursor_is_past_was_delivered,
                 a_late_event_below_the_cursor_was_not_delivered: concurrent_writers,
                 a_parked_event_says_until_when_and_why,
+                an_event_behind_a_held_dead_letter_names_it,
                 a_dead_event_names_its_letter,
                 a_replayed_event_is_no_longer_dead,
                 an_event_of_a_paused_subscription_says_who_paused_it,

@@ -185,9 +185,21 @@ pub async fn a_subscription_at_work_is_not_named_as_forgotten(rig: &Rig) -> Resu
 /// A note that a member sends is shown.
 pub async fn a_members_note_is_shown(rig: &Rig) -> Result<()> {
     rig.migrated().await?.store.subscribe(&Subscription::new("s")).await?;
-    rig.beat_with("s", "a", r#"{"breaker":null,"stopped":{"3":"too many"}}"#).await?;
+    let note = r#"{"breaker":{"reason":"refused","open_s":60.0},"stopped":{"3":"too many"}}"#;
+    rig.beat_with("s", "a", note).await?;
     let status = rig.status("s").await?;
     assert_eq!(status.members[0].note["stopped"]["3"], "too many");
+    let problems: Vec<String> = rig
+        .operate
+        .doctor()
+        .await?
+        .into_iter()
+        .filter(|found| found.level == Level::Problem && found.check == "subscription s")
+        .map(|found| found.text)
+        .collect();
+    let [down, stopped] = &problems[..] else { panic!("{problems:?}") };
+    assert!(down.contains("down for 1m") && down.contains("refused"), "{down}");
+    assert!(stopped.contains("lane 3 stopped: too many"), "{stopped}");
     Ok(())
 }
 

@@ -152,6 +152,33 @@ pub async fn a_parked_event_says_until_when_and_why(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
+/// Behind a dead letter that holds its key, an event names it: until that one is replayed or archived it stays there.
+pub async fn an_event_behind_a_held_dead_letter_names_it(rig: &Rig) -> Result<()> {
+    let mut hand = rig.migrated().await?.hand("s", "k").await?;
+    let published = rig.commit((0..3).map(|n| numbered("k", n)).collect()).await?;
+    let reads = hand.read(3).await?;
+    let mut change = hand.change();
+    change.deaths = vec![death(&reads[0].at, "no good")];
+    change.waiting = reads[1..].iter().map(|read| read.at.clone()).collect();
+    change.parked = vec![park_key("k", 0, None)];
+    hand.record(change).await?;
+    let letter = rig.dead().await?[0].id;
+    let held = |before| Why::Held {
+        dead_letter: letter,
+        event: published[0],
+        before,
+        class: "permanent".into(),
+        error: "no good".into(),
+    };
+    assert_eq!(rig.why(published[1], "s").await?, held(0));
+    assert_eq!(rig.why(published[2], "s").await?, held(1));
+    rig.operate.archive(&only("s")).await?;
+    hand.carry_out_requests().await?;
+    let why = rig.why(published[1], "s").await?;
+    assert!(matches!(why, Why::Parked { due: Some(_), .. }), "{why:?}");
+    Ok(())
+}
+
 /// A dead letter names its number and what became of it.
 pub async fn a_dead_event_names_its_letter(rig: &Rig) -> Result<()> {
     let mut hand = rig.migrated().await?.hand("s", "k").await?;
@@ -217,10 +244,15 @@ pub async fn an_event_whose_destination_is_down_shows_the_breaker(rig: &Rig) -> 
     let mut hand = rig.migrated().await?.hand("s", "k").await?;
     let id = rig.commit_one(numbered("k", 1)).await?;
     hand.read(1).await?;
-    rig.beat_with("s", MEMBER, r#"{"breaker":"open: connection refused","stopped":{}}"#).await?;
+    rig.beat_with(
+        "s",
+        MEMBER,
+        r#"{"breaker":{"reason":"connection refused","open_s":60},"stopped":{}}"#,
+    )
+    .await?;
     let why = rig.why(id, "s").await?;
     assert!(
-        matches!(&why, Why::BreakerOpen { note } if note.contains("connection refused")),
+        matches!(&why, Why::BreakerOpen { reason, open_s } if reason == "connection refused" && *open_s >= 60.0),
         "{why:?}"
     );
     rig.beat_with("s", MEMBER, r#"{"breaker":null,"stopped":{}}"#).await?;

@@ -49,12 +49,15 @@ impl List {
         for state in states {
             found.extend(
                 operate
-                    .dead_letters(&self.filter.core(Some(state)), self.before, self.lines)
+                    .dead_letters(&self.filter.core(Some(state))?, self.before, self.lines)
                     .await?,
             );
         }
         found.sort_by_key(|dead| std::cmp::Reverse(dead.id));
         found.truncate(self.lines);
+        if found.is_empty() {
+            self.filter.refuse_mistyped(operate).await?;
+        }
         if out.json {
             out.json(&found.iter().map(DeadLetterView::from).collect::<Vec<_>>())?;
         } else if found.is_empty() {

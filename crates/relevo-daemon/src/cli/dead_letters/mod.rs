@@ -10,9 +10,11 @@ use super::ask::confirm;
 use super::failure::{Outcome, missing, wrong};
 use super::output::Output;
 use super::show::counted;
+use super::subscriptions::known;
 use crate::config::did_you_mean;
 use relevo_core::dead_letters::{DeadFilter, DeadLetter, DeadLetterId, DeadState, Operate};
-use relevo_core::{ErrorClass, EventId};
+use relevo_core::limits::Limits;
+use relevo_core::{Error, ErrorClass, EventId, NewEvent};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -79,7 +81,12 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    fn core(&self, state: Option<DeadState>) -> DeadFilter {
+    fn core(&self, state: Option<DeadState>) -> Outcome<DeadFilter> {
+        self.topic.as_deref().map_or(Ok(()), exact)?;
+        Ok(self.unchecked(state))
+    }
+
+    fn unchecked(&self, state: Option<DeadState>) -> DeadFilter {
         let mut filter = DeadFilter::default();
         filter.ids = self.id.clone();
         filter.subscription = self.subscription.clone();
@@ -93,7 +100,7 @@ impl Filter {
     }
 
     fn is_empty(&self) -> bool {
-        self.core(None) == DeadFilter::default()
+        self.unchecked(None) == DeadFilter::default()
     }
 
     /// What matches, with a refusal where nothing is meant: everything must be asked for by name.
@@ -103,8 +110,27 @@ impl Filter {
                 "say which: --id, --subscription, --topic, --key, --class, --text, --event, or --all",
             ));
         }
-        Ok(self.core(None))
+        self.core(None)
     }
+}
+
+impl Filter {
+    /// Nothing matched: perhaps because the subscription is mistyped. One that was removed may still have letters.
+    async fn refuse_mistyped(&self, operate: &dyn Operate) -> Outcome<()> {
+        match &self.subscription {
+            Some(name) => known(operate, name).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Here a topic is no filter: what no event can have would quietly match nothing.
+fn exact(topic: &str) -> Outcome<()> {
+    let refused = |error: Error| {
+        let message = format!("{}; --topic takes one whole topic here", error.message());
+        Error::new(error.kind(), message).into()
+    };
+    Limits::default().check(&NewEvent::bytes(topic, "")).map_err(refused)
 }
 
 fn class(text: &str) -> Result<ErrorClass, String> {
@@ -192,6 +218,7 @@ impl Archive {
     async fn run(self, operate: &dyn Operate, out: &Output) -> Outcome<()> {
         let set = frozen(operate, &self.filter.meant(self.all)?).await?;
         if set.count == 0 {
+            self.filter.refuse_mistyped(operate).await?;
             return Err(missing("no dead letter in state dead matches"));
         }
         confirm(&format!("Archive {}?", set.described()), self.yes)?;

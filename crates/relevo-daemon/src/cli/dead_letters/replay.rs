@@ -52,6 +52,7 @@ impl Replay {
         }
         let set = frozen(operate, &self.filter.meant(self.all)?).await?;
         if set.count == 0 {
+            self.filter.refuse_mistyped(operate).await?;
             return Err(missing(
                 "no dead letter in state dead matches; what was replayed or archived is not replayed again",
             ));
