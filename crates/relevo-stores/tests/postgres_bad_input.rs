@@ -22,7 +22,7 @@ async fn a_url_that_cannot_be_understood_is_refused_and_never_repeated() {
         "nonsense",
         "postgres://user:secret@host:port/db",
         "postgres:///db",
-        "postgres://u:secret@h/db?sslmode=require",
+        "postgres://u:secret@h/db?sslmode=secret",
     ] {
         let error = PostgresStore::connect(url).await.unwrap_err();
         assert_eq!(error.kind(), Kind::InvalidUrl, "{error}");

@@ -2,6 +2,7 @@
 //! dies with its connection, so it can neither lose an event nor fill a disk.
 
 use super::PostgresStore;
+use super::address::Address;
 use super::replication::{Heard, Replication};
 use super::session::{Session, args};
 use relevo_core::Result;
@@ -11,7 +12,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_postgres::Config;
 
 const PUBLICATION: &str = "relevo_doorbell";
 
@@ -30,7 +30,7 @@ const LOST: Duration = Duration::from_secs(20);
 /// A store's bell: not looked at yet, impossible here, or hung.
 pub(crate) struct Doorbell {
     /// How to connect; a pool of the user's own does not tell.
-    config: Option<Config>,
+    address: Option<Address>,
     state: Mutex<State>,
 }
 
@@ -52,8 +52,8 @@ impl Drop for Bell {
 }
 
 impl Doorbell {
-    pub(crate) fn new(config: Option<Config>) -> Self {
-        Self { config, state: Mutex::new(State::Unknown) }
+    pub(crate) fn new(address: Option<Address>) -> Self {
+        Self { address, state: Mutex::new(State::Unknown) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,11 +78,11 @@ impl Doorbell {
         if let State::Hung(bell) = &*state {
             return Some(bell.rings.clone());
         }
-        let (State::Unknown, Some(config)) = (&*state, &self.config) else { return None };
+        let (State::Unknown, Some(address)) = (&*state, &self.address) else { return None };
         // Outside of a runtime nobody can wait for a ring either.
         let runtime = tokio::runtime::Handle::try_current().ok()?;
         let (sender, rings) = watch::channel(0);
-        let task = runtime.spawn(ring_for_ever(config.clone(), sender));
+        let task = runtime.spawn(ring_for_ever(address.clone(), sender));
         *state = State::Hung(Bell { rings: rings.clone(), task });
         Some(rings)
     }
@@ -95,7 +95,7 @@ impl PostgresStore {
         if bell.is_hung() {
             return Ok("doorbell (a temporary replication slot)".into());
         }
-        let obstacle = match (&bell.config, pooled) {
+        let obstacle = match (&bell.address, pooled) {
             (None, _) => Some("the store was given a pool, not a URL to listen by".to_owned()),
             (_, true) => Some("a pooler carries no replication stream".to_owned()),
             _ => obstacle(session).await?,
@@ -155,7 +155,7 @@ fn ring(sender: &watch::Sender<u64>) {
 }
 
 /// Listens; whenever that ends, tries again. Until it hears, it rings by the clock.
-async fn ring_for_ever(config: Config, sender: watch::Sender<u64>) {
+async fn ring_for_ever(address: Address, sender: watch::Sender<u64>) {
     let hears = Arc::new(AtomicBool::new(false));
     let by_the_clock = async {
         loop {
@@ -167,7 +167,7 @@ async fn ring_for_ever(config: Config, sender: watch::Sender<u64>) {
     };
     let by_ear = async {
         loop {
-            let result = listen(&config, &sender, &hears).await;
+            let result = listen(&address, &sender, &hears).await;
             hears.store(false, Ordering::Relaxed);
             if let Err(cause) = result {
                 tracing::warn!(%cause, "the doorbell is deaf; readers look by the clock until it hears again");
@@ -179,11 +179,11 @@ async fn ring_for_ever(config: Config, sender: watch::Sender<u64>) {
 }
 
 async fn listen(
-    config: &Config,
+    address: &Address,
     sender: &watch::Sender<u64>,
     hears: &AtomicBool,
 ) -> std::io::Result<()> {
-    let mut connection = Replication::connect(config).await?;
+    let mut connection = Replication::connect(address).await?;
     let slot = format!("relevo_doorbell_{}", uuid::Uuid::new_v4().simple());
     connection.listen(&slot, PUBLICATION).await?;
     tracing::debug!(slot, "the doorbell hears");

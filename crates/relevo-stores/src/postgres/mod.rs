@@ -3,6 +3,7 @@
 //! [`PostgresStore`] is the engine's side (it works the log), [`PostgresOutbox`] the publisher's (it writes into
 //! the caller's own transaction); [`effects`] has one driver per kind of transaction a handler may want.
 
+mod address;
 mod dead_letters;
 mod doctor;
 mod doorbell;
@@ -24,6 +25,7 @@ mod session;
 mod status;
 mod store;
 mod ticks;
+mod tls;
 mod why;
 
 #[cfg(feature = "sqlx")]
@@ -32,13 +34,13 @@ pub use effects::{Deadpool, TokioPostgres};
 pub use migrate::print;
 pub use publish::PostgresOutbox;
 
+use address::Address;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use errors::{error, from_pool};
+use errors::from_pool;
 use relevo_core::{Error, Kind, Result};
 use session::Session;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio_postgres::{Config, NoTls};
 
 /// How a store uses its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +98,8 @@ impl std::fmt::Debug for PostgresStore {
 
 impl PostgresStore {
     /// Opens the store at `url` (`postgres://user:password@host:port/database`) and looks whether it answers.
+    /// `sslmode`, `sslrootcert`, `sslcert` and `sslkey` in the URL mean what they mean to libpq, if the feature `tls` is
+    /// on.
     pub async fn connect(url: &str) -> Result<Self> {
         let store = Self::open(url, Options::default())?;
         store.session().await?.batch("SELECT").await?;
@@ -104,9 +108,9 @@ impl PostgresStore {
 
     /// Opens the store at `url` without talking to it yet.
     pub fn open(url: &str, options: Options) -> Result<Self> {
-        let config = config(url, &options)?;
-        let pool = pool(config.clone(), &options)?;
-        Ok(Self::with(pool, options, Some(config)))
+        let address = Address::parse(url, &options)?;
+        let pool = pool(address.clone(), &options)?;
+        Ok(Self::with(pool, options, Some(address)))
     }
 
     /// Works over a pool of the caller's, for TLS or settings of its own. The pool needs a few connections
@@ -120,8 +124,8 @@ impl PostgresStore {
         Self::with(pool, options, None)
     }
 
-    fn with(pool: Pool, options: Options, config: Option<Config>) -> Self {
-        let (ticks, doorbell) = (ticks::Memory::default(), doorbell::Doorbell::new(config));
+    fn with(pool: Pool, options: Options, address: Option<Address>) -> Self {
+        let (ticks, doorbell) = (ticks::Memory::default(), doorbell::Doorbell::new(address));
         Self {
             inner: Arc::new(Inner { pool, reserved: OnceLock::new(), options, ticks, doorbell }),
         }
@@ -155,42 +159,10 @@ impl PostgresStore {
     }
 }
 
-/// What `url` says. An error never repeats it: it may hold a password.
-fn config(url: &str, options: &Options) -> Result<Config> {
-    let teach = "write postgres://user:password@host:port/database; in user and password write @ : / ? # % as %40 %3A %2F %3F %23 %25";
-    if has_stray_at(url) {
-        return Err(error(Kind::InvalidUrl, teach));
-    }
-    // What the parser says may quote any piece of what it could not read.
-    let mut config: Config = url.parse().map_err(|_| error(Kind::InvalidUrl, teach))?;
-    if config.get_hosts().is_empty() {
-        return Err(error(Kind::InvalidUrl, "the URL names no host"));
-    }
-    if config.get_ssl_mode() == tokio_postgres::config::SslMode::Require {
-        let message = "sslmode=require: this build speaks no TLS; hand over a pool of your own with PostgresStore::from_pool";
-        return Err(error(Kind::InvalidUrl, message));
-    }
-    if config.get_application_name().is_none() {
-        config.application_name("relevo");
-    }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(options.connect_limit);
-    }
-    Ok(config)
-}
-
-/// An @ that is not the one between credentials and host: part of a password would be taken for a host or a database,
-/// and would be shown by whatever goes wrong there.
-fn has_stray_at(url: &str) -> bool {
-    let Some((_, rest)) = url.split_once("://") else { return false };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    rest.matches('@').count() > usize::from(authority.contains('@'))
-}
-
-fn pool(config: Config, options: &Options) -> Result<Pool> {
+fn pool(address: Address, options: &Options) -> Result<Pool> {
     let manager = Manager::from_config(
-        config,
-        NoTls,
+        address.config,
+        address.tls,
         ManagerConfig { recycling_method: RecyclingMethod::Fast },
     );
     Pool::builder(manager)

@@ -1,5 +1,7 @@
 //! As much of PostgreSQL's streaming protocol as a doorbell needs: connect, make a temporary slot, hear commits.
 
+use super::address::Address;
+use super::tls::SPEAKS_TLS;
 use bytes::{Buf, BufMut, BytesMut};
 use postgres_protocol::authentication::{md5_hash, sasl};
 use postgres_protocol::message::frontend;
@@ -9,7 +11,8 @@ use std::time::SystemTime;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 
 /// A frame larger than this is not one of ours: an event has a megabyte at most.
 const MOST_BYTES: usize = 64 << 20;
@@ -47,9 +50,9 @@ struct Frame {
 }
 
 impl Replication {
-    pub(crate) async fn connect(config: &Config) -> Result<Self> {
-        let mut connection = Self::over(open_socket(config).await?);
-        connection.log_in(config).await?;
+    pub(crate) async fn connect(address: &Address) -> Result<Self> {
+        let mut connection = Self::over(open_socket(address).await?);
+        connection.log_in(&address.config).await?;
         Ok(connection)
     }
 
@@ -251,15 +254,14 @@ fn said(message: &str) -> Error {
 }
 
 /// The first host that answers.
-async fn open_socket(config: &Config) -> Result<Box<dyn Duplex>> {
+async fn open_socket(address: &Address) -> Result<Box<dyn Duplex>> {
+    let config = &address.config;
     let mut last = bad("the URL names no host");
     for (index, host) in config.get_hosts().iter().enumerate() {
         let ports = config.get_ports();
         let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
         let socket: Result<Box<dyn Duplex>> = match host {
-            Host::Tcp(name) => {
-                TcpStream::connect((name.as_str(), port)).await.map(|socket| Box::new(socket) as _)
-            }
+            Host::Tcp(name) => open_tcp(address, name, port).await,
             Host::Unix(folder) => {
                 let path = folder.join(format!(".s.PGSQL.{port}"));
                 UnixStream::connect(path).await.map(|socket| Box::new(socket) as _)
@@ -271,6 +273,29 @@ async fn open_socket(config: &Config) -> Result<Box<dyn Duplex>> {
         }
     }
     Err(last)
+}
+
+/// A connection that is encrypted as the sessions of the pool are.
+async fn open_tcp(address: &Address, host: &str, port: u16) -> Result<Box<dyn Duplex>> {
+    let mut socket = TcpStream::connect((host, port)).await?;
+    let mode = address.config.get_ssl_mode();
+    if mode == SslMode::Disable || !SPEAKS_TLS {
+        return Ok(Box::new(socket));
+    }
+    let mut ask = BytesMut::new();
+    frontend::ssl_request(&mut ask);
+    socket.write_all(&ask).await?;
+    match (socket.read_u8().await?, mode) {
+        (b'S', _) => {
+            let mut tls = address.tls.clone();
+            let tls = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut tls, host)
+                .map_err(|error| said(&error.to_string()))?;
+            let stream = tls.connect(socket).await.map_err(|error| said(&error.to_string()))?;
+            Ok(Box::new(stream))
+        }
+        (_, SslMode::Require) => Err(bad("the server speaks no TLS")),
+        _ => Ok(Box::new(socket)),
+    }
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub use kafka::{Kafka, KafkaOptions};
 pub use locate::{pg_client, pg_client_for, python};
 pub use nats::{Nats, NatsLogin, NatsOptions};
 pub use pgbouncer::PgBouncer;
-pub use postgres::{Postgres, PostgresOptions};
+pub use postgres::{Postgres, PostgresOptions, TLS_ONLY};
 pub use proxy::Proxy;
 pub use rabbitmq::{RabbitMq, RabbitMqOptions};
 pub use tls::{Certificates, ClientCertificates, Identity, TlsFiles};

@@ -1,6 +1,7 @@
 //! PostgreSQL of any supported major version.
 
 use super::process::{ServerProcess, StopSignal};
+use super::tls::{CLIENT, Certificates, TlsFiles};
 use super::{Result, ServiceError, locate, port, sql};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -20,6 +21,9 @@ const IMMEDIATE: StopSignal = StopSignal { signal: Signal::QUIT, name: "QUIT" };
 pub(crate) const USER: &str = "postgres";
 pub(crate) const PASSWORD: &str = "relevo";
 
+/// A user that a server with TLS turns away when it comes without.
+pub const TLS_ONLY: &str = "tls_only";
+
 /// How a server differs from the default.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -30,17 +34,26 @@ pub struct PostgresOptions {
     pub fsync: bool,
     /// Further lines of postgresql.conf; a later one wins.
     pub settings: Vec<(String, String)>,
+    /// Certificates, for connections by TLS.
+    pub tls: Option<Certificates>,
 }
 
 impl PostgresOptions {
     /// The defaults for one major version.
     pub fn new(major: u16) -> PostgresOptions {
-        PostgresOptions { major, fsync: false, settings: Vec::new() }
+        PostgresOptions { major, fsync: false, settings: Vec::new(), tls: None }
     }
 
     /// Makes commits wait for the disk.
     pub fn durable(mut self) -> PostgresOptions {
         self.fsync = true;
+        self
+    }
+
+    /// Speaks TLS beside plain connections. The user `relevo` logs in by certificate, the user [`TLS_ONLY`] by password
+    /// and never without TLS; a test makes the roles it needs.
+    pub fn tls(mut self, certificates: &Certificates) -> PostgresOptions {
+        self.tls = Some(certificates.clone());
         self
     }
 
@@ -62,6 +75,7 @@ pub struct Postgres {
     bin: PathBuf,
     data: PathBuf,
     databases: AtomicU32,
+    tls: Option<TlsFiles>,
     process: Mutex<ServerProcess>,
 }
 
@@ -104,7 +118,12 @@ impl Postgres {
         let port = port::free_port();
         let data = process.folder().join("data");
         init(&process, bin, &data)?;
+        let certificates = options.tls.as_ref();
+        let tls = certificates.map(|all| all.write(&process)).transpose()?;
         configure(&process, options, &data, port)?;
+        if tls.is_some() {
+            admit_by_tls(&process, &data)?;
+        }
         spawn(&mut process, bin, &data)?;
         let server = Postgres {
             major: options.major,
@@ -112,6 +131,7 @@ impl Postgres {
             bin: bin.to_owned(),
             data,
             databases: AtomicU32::new(0),
+            tls,
             process: Mutex::new(process),
         };
         server.wait_ready(&mut server.process())?;
@@ -131,6 +151,11 @@ impl Postgres {
     /// The folder that holds the cluster.
     pub fn data_folder(&self) -> &Path {
         &self.data
+    }
+
+    /// What a client with TLS needs, if the server was started with it.
+    pub fn tls_files(&self) -> Option<&TlsFiles> {
+        self.tls.as_ref()
     }
 
     /// The URL of a database of this server, as its superuser.
@@ -231,10 +256,26 @@ fn configure(
         ("log_timezone", "UTC"),
     ];
     let chosen = options.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let lines = defaults.into_iter().chain(chosen);
+    let files = ["ca.pem", "server.pem", "server.key"].map(|name| format!("{sockets}/{name}"));
+    let tls = [
+        ("ssl", "on"),
+        ("ssl_ca_file", &files[0]),
+        ("ssl_cert_file", &files[1]),
+        ("ssl_key_file", &files[2]),
+    ];
+    let tls = tls.into_iter().filter(|_| options.tls.is_some());
+    let lines = defaults.into_iter().chain(tls).chain(chosen);
     let text: String =
         lines.map(|(name, value)| format!("{name} = '{}'\n", value.replace('\'', "''"))).collect();
     fs::write(data.join("postgresql.conf"), text).map_err(|error| process.failed(error))
+}
+
+/// Who must come encrypted; the first line that fits counts.
+fn admit_by_tls(process: &ServerProcess, data: &Path) -> Result<()> {
+    let file = data.join("pg_hba.conf");
+    let rest = fs::read_to_string(&file).map_err(|error| process.failed(error))?;
+    let first = format!("hostnossl all {TLS_ONLY} all reject\nhostssl all {CLIENT} all cert\n");
+    fs::write(&file, first + &rest).map_err(|error| process.failed(error))
 }
 
 fn spawn(process: &mut ServerProcess, bin: &Path, data: &Path) -> Result<()> {
