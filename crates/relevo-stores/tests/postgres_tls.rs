@@ -21,7 +21,8 @@ struct Secure {
 impl Secure {
     async fn start(names: &[&str]) -> Option<Secure> {
         let certificates = Certificates::for_names(names).unwrap();
-        let server = require(Postgres::start_with(&PostgresOptions::new(major()).tls(&certificates)))?;
+        let server =
+            require(Postgres::start_with(&PostgresOptions::new(major()).tls(&certificates)))?;
         let superuser = server.create_database().unwrap();
         let roles = format!(
             "CREATE ROLE {TLS_ONLY} SUPERUSER LOGIN PASSWORD 'hush'; CREATE ROLE relevo SUPERUSER LOGIN"
@@ -104,8 +105,7 @@ async fn a_client_logs_in_by_certificate() {
     let Some(secure) = Secure::start(&["127.0.0.1"]).await else { return };
     let files = secure.server.tls_files().unwrap();
     let trust = format!("sslmode=verify-full&sslrootcert={}", files.ca.display());
-    let shown =
-        format!("&sslcert={}&sslkey={}", files.certificate.display(), files.key.display());
+    let shown = format!("&sslcert={}&sslkey={}", files.certificate.display(), files.key.display());
     PostgresStore::connect(&secure.url("relevo", &(trust.clone() + &shown))).await.unwrap();
     assert!(PostgresStore::connect(&secure.url("relevo", &trust)).await.is_err());
 }
@@ -128,6 +128,9 @@ async fn files_that_cannot_be_used_are_named() {
         let error = PostgresStore::connect(&format!("postgres://u:hush@h/d?{settings}")).await;
         let error = error.unwrap_err();
         assert_eq!(error.kind(), Kind::InvalidUrl);
-        assert!(error.to_string().contains(named) && !error.to_string().contains("hush"), "{error}");
+        assert!(
+            error.to_string().contains(named) && !error.to_string().contains("hush"),
+            "{error}"
+        );
     }
 }

@@ -53,6 +53,10 @@ pub struct DemoArgs {
     #[arg(long = "for", value_name = "TIME", value_parser = long_enough)]
     length: Option<Duration>,
 
+    /// Run on, past --for if need be, until so many orders were placed: for slow disks
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    at_least: u64,
+
     /// Break this while it runs, spread over the time; several parted by commas
     #[arg(long = "break", value_name = "WHAT", value_delimiter = ',', value_enum)]
     breaks: Vec<Break>,
@@ -89,6 +93,7 @@ pub async fn demo(args: DemoArgs, globals: &Globals) -> Result<ExitCode> {
     let plan = Plan {
         place: Place::in_folder(&folder),
         length,
+        at_least: args.at_least,
         breaks: args.breaks,
         rate: args.rate,
         picture,

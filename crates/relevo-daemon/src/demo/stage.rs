@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Plan {
     pub(super) place: Place,
     pub(super) length: Option<Duration>,
+    /// Orders without which it does not end by itself.
+    pub(super) at_least: u64,
     pub(super) breaks: Vec<Break>,
     pub(super) rate: u32,
     pub(super) picture: bool,
@@ -109,14 +111,19 @@ impl Stage {
                 Next::Key(key) => self.press(key).await?,
                 Next::Frame => self.frame().await?,
             }
-            if self.unheard
-                || self.keeper.as_ref().is_none_or(Keeper::is_over)
-                || self.plan.length.is_some_and(|length| self.floor.now() >= length)
+            if self.unheard || self.keeper.as_ref().is_none_or(Keeper::is_over) || self.is_played()
             {
                 break;
             }
         }
         self.end().await
+    }
+
+    /// The time is over, everything was broken that was to be, and there is enough to judge by.
+    fn is_played(&self) -> bool {
+        self.plan.length.is_some_and(|length| self.floor.now() >= length)
+            && self.steps.is_empty()
+            && self.floor.figures.committed >= self.plan.at_least
     }
 
     async fn frame(&mut self) -> Result<()> {

@@ -1,7 +1,7 @@
 use super::Load;
 use crate::database::Database;
 use crate::report::Outcome;
-use crate::rig::{RECOVERY_LIMIT, Relays, Rig, Run};
+use crate::rig::{RECOVERY_LIMIT, Relays, Rig, Run, START_LIMIT};
 use anyhow::{Context, Result, ensure};
 use std::time::Instant;
 
@@ -40,7 +40,7 @@ async fn old_ones_go_on(rig: &mut Rig) -> Result<()> {
     rig.work_until(rig.transactions() + SOME).await?;
     rig.kill_relay(&Relays::default())?;
     for relay in &rig.relays {
-        let ready = relay.wait_until(RECOVERY_LIMIT, |told| told.ready);
+        let ready = relay.wait_until(START_LIMIT, |told| told.ready);
         ensure!(ready, "{} does not start on the next version's schema", relay.name);
     }
     rig.measure_recovery(Instant::now()).await
