@@ -65,7 +65,9 @@ async def read(jetstream, last):
 
 
 async def main():
-    connection = await nats.connect(url.split(","), allow_reconnect=False, **options())
+    # A server that is not there is not waited for.
+    once = {"allow_reconnect": False, "max_reconnect_attempts": 1, "connect_timeout": 60}
+    connection = await nats.connect(url.split(","), **once, **options())
     jetstream = connection.jetstream(timeout=10)
     if verb == "declare":
         replicas = int(os.environ.get("REPLICAS", "1"))
