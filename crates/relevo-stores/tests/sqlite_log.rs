@@ -8,14 +8,12 @@ use relevo_core::Kind;
 use relevo_core::dead_letters::Operate;
 use relevo_core::event::{Headers, lane_of};
 use relevo_core::outbox::{
-    Beat, Death, MemberId, PageRequest, Position, Retention, Start, Store, Subscription, TickRef,
+    Death, PageRequest, Position, Retention, Start, Store, Subscription, TickRef,
 };
 use relevo_core::{ErrorClass, NewEvent};
 use relevo_stores::sqlite::{SqliteOutbox, SqliteStore, first_time, migrations_sql};
 use rusqlite::TransactionBehavior;
 use sqlite_support::*;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn tick(number: i64) -> TickRef {
@@ -401,35 +399,4 @@ async fn a_consumer_sees_a_message_for_the_first_time_once() {
             tx.commit().unwrap();
         }
     }
-}
-
-/// Works transaction after transaction on the file, as a busy relay's handlers do, until it is told to end.
-fn hog(scratch: &Scratch, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
-    let mut conn = scratch.connect();
-    std::thread::spawn(move || {
-        while !stop.load(Ordering::Relaxed) {
-            let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-            std::thread::sleep(Duration::from_millis(300));
-            tx.commit().unwrap();
-            // A batch is over, the next is cut.
-            std::thread::sleep(Duration::from_millis(4));
-        }
-    })
-}
-
-/// SQLite's own way to wait looks every 100 ms, and gives up after five seconds of looking at the wrong moments.
-#[tokio::test]
-async fn signs_of_life_come_in_between_the_transactions_of_a_busy_file() {
-    let scratch = Scratch::new();
-    let store = scratch.store().await;
-    store.subscribe(&Subscription::new("s")).await.unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let hog = hog(&scratch, stop.clone());
-    let beat = Beat { subscription: "s".into(), member: MemberId("m".into()), note: "{}".into() };
-    for nth in 0..15 {
-        let fleet = store.beat(&beat).await.unwrap();
-        assert_eq!(fleet.members, [(MemberId("m".into()), nth + 1)]);
-    }
-    stop.store(true, Ordering::Relaxed);
-    hog.join().unwrap();
 }

@@ -1,6 +1,6 @@
 use super::lanes::{CursorRow, MemberRow, SubscriptionRow};
 use super::log::{LogRow, TickRow};
-use super::record::{DeadRow, ParkedRow, RefRow, SkipRow};
+use super::record::{DeadRow, ParkedRow, RefKey, RefRow, SkipRow};
 use super::requests::RequestRow;
 use super::transaction::Transaction;
 use bytes::Bytes;
@@ -72,7 +72,7 @@ pub struct Db {
     pub(super) cursors: BTreeMap<LaneId, CursorRow>,
     pub(super) members: BTreeMap<(Arc<str>, MemberId), MemberRow>,
     pub(super) parked_keys: BTreeMap<(LaneId, String), ParkedRow>,
-    pub(super) parked_refs: BTreeMap<(LaneId, String, TickRef, i64), RefRow>,
+    pub(super) parked_refs: BTreeMap<RefKey, RefRow>,
     pub(super) dead_letters: BTreeMap<DeadLetterId, DeadRow>,
     pub(super) skips: Vec<SkipRow>,
     /// Cursors that an operator moved, in order.

@@ -291,11 +291,11 @@ impl Db {
         let comes_again = |seq: &i64, id| {
             log.get(seq).is_some_and(|row| row.event.id == id && unread(*seq, row.xid))
         };
-        self.parked_refs.retain(|(lane, _, _, seq), row| {
+        self.parked_refs.retain(|(lane, _, _, seq, _), row| {
             &*lane.subscription != subscription || !comes_again(seq, row.id)
         });
         let waits: std::collections::BTreeSet<(LaneId, String)> =
-            self.parked_refs.keys().map(|(lane, key, _, _)| (lane.clone(), key.clone())).collect();
+            self.parked_refs.keys().map(|(lane, key, ..)| (lane.clone(), key.clone())).collect();
         self.parked_keys.retain(|at, row| {
             &*at.0.subscription != subscription || row.due.is_none() || waits.contains(at)
         });

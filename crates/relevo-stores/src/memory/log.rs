@@ -301,7 +301,7 @@ impl Db {
         if mutant!(RefsLoseTheirBytes) {
             return;
         }
-        for ((_, _, _, seq), parked) in &mut self.parked_refs {
+        for ((_, _, _, seq, _), parked) in &mut self.parked_refs {
             if parked.event.is_none() && gone.binary_search(seq).is_ok() {
                 parked.event = self.log.get(seq).map(|row| row.event.clone());
             }

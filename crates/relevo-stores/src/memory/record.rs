@@ -8,6 +8,7 @@ use relevo_core::dead_letters::{DeadLetterId, DeadState};
 use relevo_core::event::{Event, EventId};
 use relevo_core::outbox::{Death, EventRef, LaneChange, LaneId, ParkKey, ParkedEvent, TickRef};
 use relevo_core::{Error, ErrorClass, Kind, Result};
+use uuid::Uuid;
 
 /// A key that waits.
 #[derive(Debug, Clone, PartialEq)]
@@ -276,9 +277,10 @@ impl Db {
         key: &str,
     ) -> impl Iterator<Item = (TickRef, i64, &'a RefRow)> {
         let tick = |number| TickRef { number, nonce: number };
-        let first = (lane.clone(), key.to_owned(), tick(i64::MIN), i64::MIN);
-        let last = (lane.clone(), key.to_owned(), tick(i64::MAX), i64::MAX);
-        self.parked_refs.range(first..=last).map(|((_, _, to, seq), row)| (*to, *seq, row))
+        let (nil, max) = (EventId(Uuid::nil()), EventId(Uuid::max()));
+        let first = (lane.clone(), key.to_owned(), tick(i64::MIN), i64::MIN, nil);
+        let last = (lane.clone(), key.to_owned(), tick(i64::MAX), i64::MAX, max);
+        self.parked_refs.range(first..=last).map(|((_, _, to, seq, _), row)| (*to, *seq, row))
     }
 
     /// Every parked key of a subscription.
@@ -302,7 +304,7 @@ impl Db {
             .parked_refs
             .iter()
             .filter(move |((lane, ..), _)| &*lane.subscription == subscription);
-        mine.map(|((_, key, _, _), row)| (key.as_str(), row))
+        mine.map(|((_, key, ..), row)| (key.as_str(), row))
     }
 
     /// Every dead letter.
@@ -316,6 +318,10 @@ impl Db {
     }
 }
 
-pub(super) fn ref_key(lane: &LaneId, at: &EventRef) -> (LaneId, String, TickRef, i64) {
-    (lane.clone(), at.key.clone(), at.to, at.seq)
+/// Where a ref stands: its lane and key, then its place in the order of delivery. An edited copy may stand at its
+/// original's place.
+pub(super) type RefKey = (LaneId, String, TickRef, i64, EventId);
+
+pub(super) fn ref_key(lane: &LaneId, at: &EventRef) -> RefKey {
+    (lane.clone(), at.key.clone(), at.to, at.seq, at.id)
 }

@@ -96,11 +96,10 @@ impl Db {
         if mutant!(ReplayStripsHeaders) {
             row.event.headers = Headers::default();
         }
-        let (key, parked) = (
-            ref_key(&row.lane, &row.at),
-            RefRow { id: row.event.id, event: Some(row.event.clone()) },
-        );
-        self.parked_refs.insert(key, parked);
+        let at = EventRef { id: row.event.id, ..row.at.clone() };
+        let (key, parked) =
+            (ref_key(&row.lane, &at), RefRow { id: row.event.id, event: Some(row.event.clone()) });
+        self.parked_refs.entry(key).or_insert(parked);
     }
 
     /// Dead letters that match, newest first.

@@ -157,6 +157,8 @@ fn look_again(times: i32) -> bool {
     }
     let since = SINCE.get().filter(|_| times > 0).unwrap_or_else(Instant::now);
     SINCE.set(Some(since));
+    #[cfg(test)]
+    tests::LOOKS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     std::thread::sleep(LOOK_EVERY);
     since.elapsed() < BUSY_TIMEOUT
 }
@@ -178,4 +180,33 @@ pub(super) fn connect_to_read(location: &Location) -> Result<Connection> {
     let conn = connect(location)?;
     conn.pragma_update(None, "query_only", true).map_err(of_rusqlite)?;
     Ok(conn)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    pub(super) static LOOKS: AtomicU32 = AtomicU32::new(0);
+
+    /// SQLite's own handler comes to a hundred looks in nine seconds, and gives up after five.
+    #[test]
+    fn whoever_waits_for_the_write_lock_looks_often_enough_to_find_a_gap() {
+        let folder = std::env::temp_dir().join(format!("relevo-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir(&folder).unwrap();
+        let location = Location::parse(&format!("sqlite:{}/log.db", folder.display())).unwrap();
+        let (mut held, mut waiting) = (connect(&location).unwrap(), connect(&location).unwrap());
+        let tx = held.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let waiter = std::thread::spawn(move || {
+            waiting.transaction_with_behavior(TransactionBehavior::Immediate).map(drop)
+        });
+        while LOOKS.load(Ordering::Relaxed) < 100 && !waiter.is_finished() {
+            std::thread::yield_now();
+        }
+        tx.commit().unwrap();
+        waiter.join().unwrap().unwrap();
+        assert!(LOOKS.load(Ordering::Relaxed) >= 100);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

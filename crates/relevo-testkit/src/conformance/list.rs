@@ -125,6 +125,7 @@ macro_rules! store_cases {
                 an_unknown_replay_is_refused,
                 an_edited_copy_has_its_own_id_and_bytes,
                 an_edited_copy_that_dies_is_still_a_copy,
+                an_edited_copy_and_its_original_wait_at_one_place,
                 an_edit_out_of_bounds_is_refused,
                 a_replay_releases_a_held_key,
                 a_request_is_shown_to_its_own_subscription,

@@ -7,6 +7,7 @@ use super::{Hand, Rig};
 use crate::eventually;
 use relevo_core::dead_letters::{DeadFilter, DeadLetter, DeadLetterId, DeadState};
 use relevo_core::event::{EventId, Headers};
+use relevo_core::outbox::Start;
 use relevo_core::{Kind, Result};
 use std::time::{Duration, Instant};
 
@@ -297,6 +298,25 @@ pub async fn an_edited_copy_that_dies_is_still_a_copy(rig: &Rig) -> Result<()> {
         (dead[0].event.id, &dead[0].event.payload[..], dead[0].copy_of),
         (copy, &b"edited"[..], Some(original))
     );
+    Ok(())
+}
+
+/// After a rewind the log brings the original again, while its edited copy waits at the same place: neither takes the
+/// other's.
+pub async fn an_edited_copy_and_its_original_wait_at_one_place(rig: &Rig) -> Result<()> {
+    let (mut hand, published) = all_dead(rig, 1).await?;
+    let original = rig.dead().await?[0].id;
+    let copy = rig.operate.replay_edited(original, "edited".into(), Headers::default()).await?;
+    hand.carry_out_requests().await?;
+    rig.operate.rewind("s", Start::Beginning).await?;
+    let mut hand = rig.hand("s", "k").await?;
+    let reads = hand.read(1).await?;
+    hand.park(&reads, Some(Duration::ZERO)).await?;
+    let mut waiting = hand.drain("k").await?;
+    waiting.sort_unstable();
+    let mut both = [published[0], copy];
+    both.sort_unstable();
+    assert_eq!(waiting, both);
     Ok(())
 }
 

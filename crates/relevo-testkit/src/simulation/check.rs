@@ -1,7 +1,8 @@
 //! The checks: some while it runs, the rest when all is at rest.
 
 use super::invariant::Invariant;
-use super::journal::{End, Published, wants};
+use super::journal::{End, Published};
+use super::judge::wants;
 use super::options::{Micros, SECOND};
 use super::sim::{Owner, Sim};
 use super::world::World;

@@ -13,15 +13,7 @@ struct Arguments {
     seed: Option<u64>,
     mutants: bool,
     mutant: Option<String>,
-    #[cfg_attr(
-        not(feature = "mutants"),
-        expect(dead_code, reason = "only mutants have seeds that kill")
-    )]
     afresh: bool,
-    #[cfg_attr(
-        not(feature = "mutants"),
-        expect(dead_code, reason = "only mutants have seeds that kill")
-    )]
     keep: Option<PathBuf>,
 }
 

@@ -4,6 +4,7 @@
 //! committed. Every effect is noted with its attempt: loss is never inferred from a missing row.
 
 use super::invariant::{Invariant, Violation};
+use super::judge::wants;
 use bytes::Bytes;
 use relevo_core::event::{Event, EventId, Headers, NewEvent, order_key};
 use relevo_core::outbox::{LaneChange, LaneId, Position, Token};
@@ -55,12 +56,12 @@ pub(super) struct Published {
     pub(super) key: String,
     pub(super) topic: String,
     pub(super) payload: Bytes,
-    headers: Headers,
-    tx: TxId,
-    published_at: u64,
+    pub(super) headers: Headers,
+    pub(super) tx: TxId,
+    pub(super) published_at: u64,
     pub(super) committed_at: Option<u64>,
     /// An edited copy of a dead letter belongs to one subscription.
-    only_for: Option<usize>,
+    pub(super) only_for: Option<usize>,
     pub(super) at: Vec<Delivered>,
 }
 
@@ -91,7 +92,7 @@ pub(super) struct Journal {
     clock: u64,
     pub(super) subscribers: Vec<Subscriber>,
     pub(super) events: BTreeMap<EventId, Published>,
-    by_key: BTreeMap<String, Vec<EventId>>,
+    pub(super) by_key: BTreeMap<String, Vec<EventId>>,
     transactions: BTreeMap<TxId, Pending>,
     tokens: BTreeMap<LaneId, Token>,
     positions: BTreeMap<LaneId, Position>,
@@ -354,55 +355,6 @@ impl Journal {
         self.events.get_mut(&event).and_then(|event| event.at.get_mut(subscriber))
     }
 
-    fn check_wanted(&mut self, subscriber: usize, id: EventId) {
-        let about = &self.subscribers[subscriber];
-        let text = match self.events.get(&id) {
-            None => format!("{id} was never published"),
-            Some(event) if event.committed_at.is_none() => {
-                format!("{id} did not commit, but reached {}", about.name)
-            }
-            Some(event) if !wants(about, event, subscriber) => {
-                format!("{} does not want {id}", about.name)
-            }
-            Some(_) => return,
-        };
-        self.broken(Invariant::NoGhost, text);
-    }
-
-    /// Whatever of this key had committed when this event was published (or stands before it in the same
-    /// transaction) must be decided already.
-    fn check_order(&mut self, subscriber: usize, id: EventId) {
-        let Some(event) = self.events.get(&id).filter(|event| event.only_for.is_none()) else {
-            return;
-        };
-        if !self.subscribers[subscriber].ordered {
-            return;
-        }
-        let about = &self.subscribers[subscriber];
-        let before = |other: &Published| {
-            other.published_at < event.published_at
-                && (other.tx == event.tx
-                    || other.committed_at.is_some_and(|at| at < event.published_at))
-        };
-        let undecided = |other: &&Published| {
-            let delivered = &other.at[subscriber];
-            before(other)
-                && wants(about, other, subscriber)
-                && !delivered.optional
-                && delivered.first_decided.is_none()
-        };
-        let earlier = self.by_key.get(&event.key).into_iter().flatten();
-        let overtaken = earlier.filter_map(|id| self.events.get(id)).find(undecided);
-        if let Some(other) = overtaken {
-            let (key, name) = (&event.key, about.name);
-            let text = format!(
-                "{id} of key {key} reached {name} before {:?}",
-                String::from_utf8_lossy(&other.payload)
-            );
-            self.broken(Invariant::Order, text);
-        }
-    }
-
     /// A copy of the event arrived at the broker.
     pub(super) fn stored(&mut self, subscriber: usize, event: &Event) {
         let now = self.tick();
@@ -429,21 +381,6 @@ impl Journal {
         if let Some(delivered) = self.delivered(subscriber, event) {
             delivered.failures += 1;
             delivered.fatal += u32::from(fatal);
-        }
-    }
-
-    fn check_bytes(&mut self, event: &Event) {
-        let same = self.events.get(&event.id).is_none_or(|published| {
-            published.payload == event.payload
-                && published.headers == event.headers
-                && published.topic == event.topic
-                && event.key.as_ref().is_none_or(|key| published.key == *key)
-        });
-        if !same {
-            self.broken(
-                Invariant::DeadLetters,
-                format!("{} arrived with other bytes than it was published with", event.id),
-            );
         }
     }
 
@@ -526,63 +463,6 @@ impl Journal {
     }
 }
 
-/// Does this subscriber want the event? Whoever stands behind a broker takes what comes.
-pub(super) fn wants(subscriber: &Subscriber, event: &Published, index: usize) -> bool {
-    let topic = !subscriber.only_a || event.topic.starts_with("a.");
-    subscriber.behind || topic && event.only_for.is_none_or(|only| only == index)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn journal_with_a_dead_event() -> (Journal, EventId) {
-        let about = Subscriber {
-            name: "ledger",
-            once: true,
-            ordered: true,
-            only_a: false,
-            max_attempts: 1,
-            behind: false,
-        };
-        let mut journal = Journal::new(vec![about]);
-        let (tx, event) = (TxId(1), NewEvent::bytes("a.made", "bytes"));
-        let began = journal.publishing();
-        journal.published(tx, &event, began);
-        journal.committed(tx, &[]);
-        journal.decided(0, event.id, began + 2, End::Dead);
-        (journal, event.id)
-    }
-
-    #[test]
-    fn a_replayed_event_is_awaited_whatever_a_forward_rewind_leaves_out() {
-        let (mut journal, event) = journal_with_a_dead_event();
-        journal.put_back(0, event);
-        journal.rewound(0, false, true);
-        assert_eq!(journal.open, 1, "it waits behind its key, not in the log");
-    }
-
-    #[test]
-    fn a_parked_event_is_awaited_whatever_a_forward_rewind_leaves_out() {
-        let (mut journal, event) = journal_with_a_dead_event();
-        let published = journal.events.get_mut(&event).unwrap();
-        published.at[0] = Delivered { awaited: true, ..Delivered::default() };
-        journal.open = 1;
-        journal.parked(0, event, true);
-        journal.rewound(0, false, true);
-        assert_eq!(journal.open, 1, "it waits behind its key, not in the log");
-        journal.parked(0, event, false);
-        journal.rewound(0, false, true);
-        assert_eq!(journal.open, 0, "it stood in the log, and an operator left it out");
-    }
-
-    #[test]
-    fn a_replayed_event_that_a_rewind_returned_to_the_log_may_be_left_out_by_the_next_rewind() {
-        let (mut journal, event) = journal_with_a_dead_event();
-        journal.put_back(0, event);
-        journal.rewound(0, true, false);
-        assert_eq!(journal.open, 1, "the log brings it again");
-        journal.rewound(0, false, true);
-        assert_eq!(journal.open, 0, "an operator left it out");
-    }
-}
+#[path = "journal_tests.rs"]
+mod tests;

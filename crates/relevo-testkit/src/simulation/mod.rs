@@ -9,9 +9,10 @@
 //! - `sim`: the scheduler; `process`: the relay's machines with their shells; `chaos`: what goes wrong
 //! - `world`, `statements`, `broker`: what is outside the programs; `client`: how programs reach it, step by step
 //! - `writers`: writers, operators and the consumer beside the relays
-//! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds; `kills`: every mutant until it is dead
-//! - `journal`: what really happened, apart from all tables; `invariant`, `check`: what must hold; `seen`: what was
-//!   reached
+//! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds; `kills`: every mutant until
+//!   it is dead
+//! - `journal`: what really happened, apart from all tables; `judge`: what it holds each delivery against; `invariant`,
+//!   `check`: what must hold; `seen`: what was reached
 
 /// True when a deliberately wrong variant is switched on; always false without the feature `mutants`.
 #[cfg(not(feature = "mutants"))]
@@ -38,6 +39,7 @@ mod command;
 mod describe;
 mod invariant;
 mod journal;
+mod judge;
 #[cfg(feature = "mutants")]
 mod kills;
 mod options;

@@ -1,0 +1,51 @@
+use super::*;
+
+fn journal_with_a_dead_event() -> (Journal, EventId) {
+    let about = Subscriber {
+        name: "ledger",
+        once: true,
+        ordered: true,
+        only_a: false,
+        max_attempts: 1,
+        behind: false,
+    };
+    let mut journal = Journal::new(vec![about]);
+    let (tx, event) = (TxId(1), NewEvent::bytes("a.made", "bytes"));
+    let began = journal.publishing();
+    journal.published(tx, &event, began);
+    journal.committed(tx, &[]);
+    journal.decided(0, event.id, began + 2, End::Dead);
+    (journal, event.id)
+}
+
+#[test]
+fn a_replayed_event_is_awaited_whatever_a_forward_rewind_leaves_out() {
+    let (mut journal, event) = journal_with_a_dead_event();
+    journal.put_back(0, event);
+    journal.rewound(0, false, true);
+    assert_eq!(journal.open, 1, "it waits behind its key, not in the log");
+}
+
+#[test]
+fn a_parked_event_is_awaited_whatever_a_forward_rewind_leaves_out() {
+    let (mut journal, event) = journal_with_a_dead_event();
+    let published = journal.events.get_mut(&event).unwrap();
+    published.at[0] = Delivered { awaited: true, ..Delivered::default() };
+    journal.open = 1;
+    journal.parked(0, event, true);
+    journal.rewound(0, false, true);
+    assert_eq!(journal.open, 1, "it waits behind its key, not in the log");
+    journal.parked(0, event, false);
+    journal.rewound(0, false, true);
+    assert_eq!(journal.open, 0, "it stood in the log, and an operator left it out");
+}
+
+#[test]
+fn a_replayed_event_that_a_rewind_returned_to_the_log_may_be_left_out_by_the_next_rewind() {
+    let (mut journal, event) = journal_with_a_dead_event();
+    journal.put_back(0, event);
+    journal.rewound(0, true, false);
+    assert_eq!(journal.open, 1, "the log brings it again");
+    journal.rewound(0, false, true);
+    assert_eq!(journal.open, 0, "an operator left it out");
+}
