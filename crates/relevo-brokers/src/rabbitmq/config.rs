@@ -201,6 +201,10 @@ fn one_for_each_node(url: &str) -> Result<Vec<String>> {
     if hosts.len() > 1 && hosts.iter().any(|host| host.is_empty()) {
         return Err(bad("not an AMQP URL: a comma without a host".into()));
     }
+    // The client's parser would read such a host as localhost, and say nothing.
+    if hosts.iter().any(|host| host.starts_with('[')) {
+        return Err(bad("an IPv6 address cannot be written here; write the host's name".into()));
+    }
     Ok(hosts.into_iter().map(|host| format!("{scheme}://{user}{host}{path}")).collect())
 }
 
@@ -228,6 +232,7 @@ mod tests {
             "amqp://u:s3cret@a,,b/",
             "amqp://u:s3cret@a,b:99999/",
             "amqp:u:s3cret@h",
+            "amqp://u:s3cret@[::1]/",
             "s3cret",
         ] {
             let error = RabbitMqConfig::to(url).unwrap_err();
@@ -246,9 +251,9 @@ mod tests {
 
     #[test]
     fn the_nodes_of_a_cluster_share_everything_but_their_address() {
-        let url = "amqps://us%40r:s3,cret@one, two:5673,[::1]/sh%2Fop?heartbeat=30";
+        let url = "amqps://us%40r:s3,cret@one, two:5673,three/sh%2Fop?heartbeat=30";
         let config = RabbitMqConfig::to(url).unwrap();
-        assert_eq!(config.address(), "amqps://one:5671,two:5673,[::1]:5671/sh%2Fop");
+        assert_eq!(config.address(), "amqps://one:5671,two:5673,three:5671/sh%2Fop");
         assert_eq!(config.uri.authority.userinfo.password, "s3,cret");
         assert_eq!((config.uri.vhost.as_str(), config.uri.query.heartbeat), ("sh/op", Some(30)));
     }
