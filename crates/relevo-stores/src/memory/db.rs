@@ -155,6 +155,11 @@ impl Db {
         self.sequence += skipped;
     }
 
+    /// The highest id that was given out.
+    pub fn last_given(&self) -> Xid {
+        self.next_xid - 1
+    }
+
     /// The highest id of a transaction that has ended.
     pub fn last_completed(&self) -> Xid {
         self.last_completed

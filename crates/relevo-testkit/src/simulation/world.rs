@@ -33,7 +33,8 @@ pub(super) struct Session {
 #[derive(Debug, Clone)]
 enum Unflushed {
     Xid(i64),
-    Tick(i64),
+    /// Its number, and the newest id given out when its row was written.
+    Tick(i64, i64),
     Cursor(LaneId, Position),
     /// What a lane's token and owner were before. (Only a wrong store commits a take-over asynchronously.)
     Owner(LaneId, Token, Option<MemberId>),
@@ -250,9 +251,10 @@ impl World {
         self.unflushed.push(Unflushed::Xid(self.db.last_completed()));
     }
 
-    /// A tick was inserted, asynchronously.
+    /// A tick was inserted, asynchronously. Its row has a transaction id after all that were given out before: if the
+    /// row survives a crash, none of them is given out again.
     pub(super) fn tick_made(&mut self, number: i64) {
-        self.unflushed.push(Unflushed::Tick(number));
+        self.unflushed.push(Unflushed::Tick(number, self.db.last_given()));
     }
 
     /// The database dies and comes back: open transactions are gone, and of the commits since the last
@@ -262,15 +264,15 @@ impl World {
         open.into_iter().for_each(|tx| self.rollback(tx));
         let keep = self.rng.below(self.unflushed.len() as u64 + 1) as usize;
         let lost = self.unflushed.split_off(keep);
-        let kept = self
-            .unflushed
-            .iter()
-            .filter_map(|kept| if let Unflushed::Xid(xid) = kept { Some(xid + 1) } else { None });
+        let kept = self.unflushed.iter().filter_map(|kept| match kept {
+            Unflushed::Xid(xid) | Unflushed::Tick(_, xid) => Some(xid + 1),
+            _ => None,
+        });
         let next = kept.chain([self.flushed_xid]).max().unwrap_or(3).max(3);
         for lost in lost.into_iter().rev() {
             match lost {
                 Unflushed::Xid(_) => continue,
-                Unflushed::Tick(number) => self.db.lose_tick(number),
+                Unflushed::Tick(number, _) => self.db.lose_tick(number),
                 Unflushed::Owner(lane, token, owner) => self.db.lose_owner(&lane, token, owner),
                 Unflushed::Cursor(lane, position) => {
                     self.db.lose_move(&lane, position);
