@@ -10,6 +10,10 @@ use async_nats::jetstream::stream::{Config, Info};
 use async_trait::async_trait;
 use relevo_core::broker::{Act, Plan, Step, Told, Topology};
 use relevo_core::error::{Kind, Result};
+use std::time::Duration;
+
+/// How long the server may take for a change.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// No messages, no answers: a connection for questions.
 const BUFFERED: usize = 16;
@@ -33,7 +37,9 @@ impl NatsAdmin {
     }
 
     async fn connect(&self) -> Result<(Context, bool)> {
-        let connection = connect(&self.config, BUFFERED).await?;
+        // Making or deleting a stream is work for the disk, and takes longer than storing a message.
+        let patient = self.config.clone().ack_timeout(self.config.ack_timeout.max(PATIENCE));
+        let connection = connect(&patient, BUFFERED).await?;
         let clustered = connection.client.server_info().cluster.is_some();
         Ok((context(&self.config, &connection), clustered))
     }
