@@ -220,10 +220,8 @@ pub async fn after_a_dead_letter_a_held_key_waits_for_an_operator(world: &Ref) {
     world.publish(vec![event("other", 0), event("k", 2), event("else", 1)]).await;
     let rows = effects(&**world, 1).await;
     assert_eq!(rows[0].key, "else", "other keys go on");
-    assert!(matches!(
-        why(world, ids[1], "s").await,
-        Why::Parked { due: None, .. } | Why::ParkedBehind { due: None, .. }
-    ));
+    let held_by = why(world, ids[1], "s").await;
+    assert!(matches!(&held_by, Why::Held { event, .. } if *event == ids[0]), "{held_by:?}");
     let mut held = DeadFilter::default();
     held.key = Some("k".into());
     world.operate().archive(&held).await.unwrap_or_else(|error| panic!("{error}"));
