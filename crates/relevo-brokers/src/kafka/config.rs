@@ -286,6 +286,18 @@ impl KafkaConfig {
         Ok(self)
     }
 
+    /// Whether the files of certificates can be read.
+    pub fn check_files(&self) -> Result<()> {
+        let client = self.tls.client.iter().flat_map(|(certificate, key)| [certificate, key]);
+        for file in self.tls.authority.iter().chain(client) {
+            std::fs::read(file).map_err(|error| {
+                let why = format!("{} cannot be read: {error}", file.display());
+                Error::new(Kind::InvalidConfig, why).from_adapter(NAME)
+            })?;
+        }
+        Ok(())
+    }
+
     /// The servers without anything secret.
     pub fn address(&self) -> String {
         let scheme = if self.require_tls { "kafkas" } else { "kafka" };

@@ -10,7 +10,7 @@ use rdkafka::admin::{
 };
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use relevo_core::broker::{Act, Plan, Step, Topology};
+use relevo_core::broker::{Act, Plan, Step, Told, Topology};
 use relevo_core::error::{Error, Kind, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -235,13 +235,14 @@ impl Topology for KafkaAdmin {
         Ok(Plan::new(steps.into_iter().map(|(step, _)| step).collect()))
     }
 
-    async fn apply(&self, force: bool) -> Result<Plan> {
+    async fn apply_telling(&self, force: bool, done: Told<'_>) -> Result<Plan> {
         let client = self.client()?;
         let steps = self.compare(&client).await?;
         let plan = Plan::new(steps.iter().map(|(step, _)| step.clone()).collect());
         plan.allow(force)?;
         for (step, work) in steps {
             self.carry_out(&client, &step, work).await?;
+            done(&step);
         }
         Ok(plan)
     }
