@@ -19,6 +19,7 @@ const CHECKS: [Check; 5] =
     [("tidy", tidy), ("fmt", fmt), ("clippy", clippy), ("doc", doc), ("deny", deny)];
 
 pub(crate) fn run() -> Result<()> {
+    crate::servers::compiling::prepare(false)?;
     let failed: Vec<&str> =
         CHECKS.iter().filter(|check| !passes(check)).map(|(name, _)| *name).collect();
     if failed.is_empty() {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(crate) fn run(options: &TestOptions) -> Result<()> {
+    servers::compiling::prepare(options.install)?;
     let cache = Cache::open()?;
     let (mut stages, prepared) = compile_and_fetch(options, &cache);
     let compiled = !stages.iter().any(Stage::failed);

@@ -2,6 +2,7 @@
 //! they come in again, each behind [`relevo_core::broker::Subscriber`].
 //!
 //! - `http` (feature `http`): POST to an endpoint, CloudEvents 1.0 in binary mode, signed if wanted
+//! - `kafka` (feature `kafka`): Apache Kafka, both ways
 //! - [`memory`]: a broker inside the process
 //! - `nats` (feature `nats`): NATS JetStream, both ways
 //! - `rabbitmq` (feature `rabbitmq`): publisher confirms, consumers with prefetch, topology
@@ -9,12 +10,14 @@
 
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 mod span;
 pub mod stdout;
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]

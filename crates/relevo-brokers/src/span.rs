@@ -43,8 +43,14 @@ fn read<E: Error>(text: &str) -> Result<Duration, E> {
     parse(text).ok_or_else(wrong)
 }
 
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 pub(crate) fn maybe<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     Option::<String>::deserialize(from)?.map(|text| read(&text)).transpose()
+}
+
+#[cfg(feature = "kafka")]
+pub(crate) fn one<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    read(&String::deserialize(from)?)
 }
 
 #[cfg(feature = "rabbitmq")]

@@ -44,6 +44,11 @@ pub const METRICS: &[(&str, &str, &str)] = &[
         "counter",
         "messages of a broker that failed, or wait behind one, in the consumer's log",
     ),
+    (
+        "relevo_source_lag",
+        "gauge",
+        "messages of a partition that its consumer has not settled yet, by source (Kafka)",
+    ),
 ];
 
 static SERVICE: OnceLock<String> = OnceLock::new();
@@ -78,6 +83,12 @@ pub fn count(name: &'static str, subscription: &str, n: u64) {
 /// Sets a gauge, with the two labels everything has.
 pub fn set(name: &'static str, subscription: &str, value: f64) {
     gauge!(name, "service" => service(), "subscription" => subscription.to_owned()).set(value);
+}
+
+/// How many messages of a source its consumer has not settled yet. The caller bounds how many sources there are.
+pub fn source_lag(consumer: &str, source: &str, messages: f64) {
+    gauge!("relevo_source_lag", "service" => service(), "subscription" => consumer.to_owned(), "source" => source.to_owned())
+        .set(messages);
 }
 
 /// Counts an error of the store by its code.

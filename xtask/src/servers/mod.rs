@@ -4,6 +4,7 @@
 //! fetched into the cache folder. Only with permission are system packages installed.
 
 mod cache;
+pub(crate) mod compiling;
 mod fetch;
 mod kafka;
 
@@ -202,7 +203,7 @@ pub(crate) fn command(install: bool) -> Result<()> {
 /// Finds or fetches every server of the table. One that cannot be had does not stop the others.
 pub(crate) fn prepare(cache: &Cache, install: bool) -> Result<Prepared> {
     let _one_at_a_time = cache.lock()?;
-    let may_install = is_root() && (install || env_is_true("CI"));
+    let may_install = may_install(install);
     let mut results = std::thread::scope(|scope| {
         let threads: Vec<_> = by_tool()
             .into_values()
@@ -224,6 +225,11 @@ pub(crate) fn prepare(cache: &Cache, install: bool) -> Result<Prepared> {
         }
     }
     Ok(prepared)
+}
+
+/// System packages are installed only with permission.
+fn may_install(asked: bool) -> bool {
+    is_root() && (asked || env_is_true("CI"))
 }
 
 /// The lines of the table, by number, that each tool has to fetch.

@@ -14,6 +14,8 @@ pub enum Adapter {
     RabbitMq,
     /// `nats://`, `tls://`
     Nats,
+    /// `kafka://`, `kafkas://`
+    Kafka,
     /// `stdout:`
     Stdout,
 }
@@ -36,7 +38,7 @@ pub struct Known {
 
 impl Adapter {
     /// Every adapter, in the order in which people are told of them.
-    pub const KNOWN: [Known; 4] = [
+    pub const KNOWN: [Known; 5] = [
         Known {
             adapter: Self::Http,
             schemes: &["http", "https"],
@@ -57,6 +59,13 @@ impl Adapter {
             example: "nats://HOST:4222",
             feature: Some("nats"),
             is_built: cfg!(feature = "nats"),
+        },
+        Known {
+            adapter: Self::Kafka,
+            schemes: &["kafka", "kafkas"],
+            example: "kafka://HOST:9092",
+            feature: Some("kafka"),
+            is_built: cfg!(feature = "kafka"),
         },
         Known {
             adapter: Self::Stdout,

@@ -3,12 +3,14 @@
 //! - [`Adapter`]: which one a URL names
 //! - [`destination`]: what hands events over
 //! - [`topology`]: what must be there, read strictly, and what brings the broker to it
-//! - `nats`, `rabbitmq`: the configuration as the adapter wants it
+//! - `kafka`, `nats`, `rabbitmq`: the configuration as the adapter wants it
 //!
 //! A further adapter is a line of [`Adapter::KNOWN`], an arm in each of [`check`], [`destination`] and
 //! [`topology::read`], and a file beside these.
 
 mod adapter;
+#[cfg(feature = "kafka")]
+mod kafka;
 #[cfg(feature = "nats")]
 mod nats;
 #[cfg(feature = "rabbitmq")]
@@ -21,7 +23,7 @@ use crate::config::Broker;
 use relevo_brokers::http::{HttpConfig, HttpPublisher};
 use relevo_brokers::stdout::LogPublisher;
 use relevo_core::Result;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 use relevo_core::broker::Publisher;
 use relevo_core::broker::ToBroker;
 use relevo_core::relay::run::Destination;
@@ -37,7 +39,9 @@ pub fn check(broker: &Broker) -> Result<String> {
         Adapter::RabbitMq => rabbitmq::config(broker, "relevo").map(|_| broker.url.to_string()),
         #[cfg(feature = "nats")]
         Adapter::Nats => nats::config(broker, "relevo").map(|config| config.address()),
-        #[cfg(not(all(feature = "nats", feature = "rabbitmq")))]
+        #[cfg(feature = "kafka")]
+        Adapter::Kafka => kafka::config(broker, "relevo").map(|config| config.address()),
+        #[cfg(not(all(feature = "kafka", feature = "nats", feature = "rabbitmq")))]
         other => Err(other.is_not_built()),
     }
 }
@@ -55,12 +59,14 @@ pub fn destination(
         Adapter::RabbitMq => Ok(relayed(rabbitmq::publisher(broker, service)?)),
         #[cfg(feature = "nats")]
         Adapter::Nats => Ok(relayed(nats::publisher(broker, service)?)),
-        #[cfg(not(all(feature = "nats", feature = "rabbitmq")))]
+        #[cfg(feature = "kafka")]
+        Adapter::Kafka => Ok(relayed(kafka::publisher(broker, service)?)),
+        #[cfg(not(all(feature = "kafka", feature = "nats", feature = "rabbitmq")))]
         other => Err(other.is_not_built()),
     }
 }
 
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 fn relayed(publisher: impl Publisher) -> Arc<dyn Destination> {
     Arc::new(ToBroker::new(publisher))
 }

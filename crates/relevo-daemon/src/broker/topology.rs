@@ -31,6 +31,8 @@ pub fn read(adapter: Adapter, table: toml::Table) -> Result<Arc<dyn Wanted>, Ref
         Adapter::RabbitMq => read_as::<relevo_brokers::rabbitmq::topology::RabbitMqTopology>(table),
         #[cfg(feature = "nats")]
         Adapter::Nats => read_as::<relevo_brokers::nats::topology::NatsTopology>(table),
+        #[cfg(feature = "kafka")]
+        Adapter::Kafka => read_as::<relevo_brokers::kafka::topology::KafkaTopology>(table),
         _ => {
             drop(table);
             Err(Refused::HasNone)
@@ -38,7 +40,7 @@ pub fn read(adapter: Adapter, table: toml::Table) -> Result<Arc<dyn Wanted>, Ref
     }
 }
 
-#[cfg_attr(not(any(feature = "nats", feature = "rabbitmq")), expect(dead_code))]
+#[cfg_attr(not(any(feature = "kafka", feature = "nats", feature = "rabbitmq")), expect(dead_code))]
 fn read_as<T: Wanted + DeserializeOwned + 'static>(
     table: toml::Table,
 ) -> Result<Arc<dyn Wanted>, Refused> {

@@ -49,6 +49,16 @@ pub struct BrokerOptions {
     pub nkey: Option<Secret>,
     /// A `.creds` file with a JWT and its seed.
     pub credentials_file: Option<PathBuf>,
+    /// The one Kafka topic of all events.
+    pub topic: Option<String>,
+    /// What the Kafka topic of every event begins with, before its own.
+    pub topic_prefix: Option<String>,
+    /// How Kafka's batches are compressed.
+    pub compression: Option<String>,
+    /// How long a message waits for others to share a batch with.
+    pub linger: Option<Duration>,
+    /// How a user's password is proved to Kafka.
+    pub sasl_mechanism: Option<String>,
     /// Most messages that wait for their confirm.
     pub window: Option<usize>,
     /// Most bytes that wait for their confirm.

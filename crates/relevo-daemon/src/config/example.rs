@@ -54,7 +54,9 @@ pub fn full() -> String {
         service_and_stores(),
         RABBITMQ.to_owned(),
         NATS.to_owned(),
+        if cfg!(feature = "kafka") { KAFKA.to_owned() } else { String::new() },
         TOPOLOGIES.to_owned(),
+        if cfg!(feature = "kafka") { KAFKA_TOPOLOGY.to_owned() } else { String::new() },
         subscription(),
         RETRIES.to_owned(),
         limits(),
@@ -79,8 +81,8 @@ url = "{FIRST_STORE}"
 # url_file = "path/to/secret"
 
 # A place where events go; the scheme picks the adapter: http://... (one POST per event, CloudEvents in binary mode),
-# amqp://USER@HOST/VHOST or amqps://... (RabbitMQ), nats://HOST:4222 or tls://... (NATS JetStream), or stdout: (a line
-# of JSON each). A URL with a password is better kept in a file, or in the variable RELEVO__BROKER__NAME__URL.
+# amqp://USER@HOST/VHOST or amqps://... (RabbitMQ), nats://HOST:4222 or tls://... (NATS JetStream), kafka://HOST:9092 or
+# kafkas://... (Kafka, where the build has it), or stdout: (a line of JSON each). A URL with a password is better kept in a file, or in the variable RELEVO__BROKER__NAME__URL.
 [broker.hook]
 url = "http://127.0.0.1:8080/events"
 # url_file = "path/to/secret"
@@ -141,6 +143,30 @@ url = "nats://127.0.0.1:4222"
 
 "##;
 
+/// Only where the build has it: what the example shows can be used.
+const KAFKA: &str = r##"# Kafka: events go to the topic of their name, and to the partition of their key. Several brokers are parted by commas;
+# kafkas:// encrypts, and a user in the URL logs in by SASL.
+[broker.kafka]
+url = "kafka://127.0.0.1:9092"
+# All events go to this topic; or each to its own, behind a prefix.
+# topic = "events"
+# topic_prefix = "shop."
+# "none", "snappy", "lz4" or "zstd".
+# compression = "none"
+# How long a message waits for others to share a batch with.
+# linger = "0s"
+# window = 10000
+# window_bytes = 33554432
+# confirm_timeout = "30s"
+# connect_timeout = "10s"
+# Larger messages become dead letters; topics and brokers have limits of their own.
+# max_message_bytes = 1000000
+# "SCRAM-SHA-512", "SCRAM-SHA-256" or "PLAIN".
+# sasl_mechanism = "SCRAM-SHA-512"
+# With kafkas://: ca_file, instead of the system's authorities, client_cert and client_key, as above.
+
+"##;
+
 const TOPOLOGIES: &str = r##"# What must be there at a broker: `relevo topology plan | apply | check`. What is not named here is left alone.
 # RabbitMQ: exchanges by name ("topic", "direct" or "fanout") and queues by name ("quorum" or "classic").
 [topology.rabbit.exchanges.events]
@@ -186,6 +212,27 @@ subjects = ["order.>", "invoice.>"]
 # Most unsettled messages of all receivers together, and how long after its receiver died a message goes to another.
 # max_ack_pending = 1000
 # ack_wait = "30s"
+
+"##;
+
+const KAFKA_TOPOLOGY: &str = r##"# Kafka: topics by name, and a topic for what consumers give up.
+[topology.kafka]
+# dead_letters = "dead-letters"
+
+[topology.kafka.topics."order.paid"]
+# partitions = 1
+# On how many brokers: 3, or as many as there are.
+# replicas = 1
+# What is not given is as the brokers have it. How old messages become ("forever": they stay), how many bytes a
+# partition has, and what makes a message go: "delete", "compact" or "both".
+# retention = "7d"
+# retention_bytes = 1073741824
+# cleanup = "delete"
+# max_message_bytes = 1048588
+# A confirm needs so many replicas that are in step.
+# min_in_sync_replicas = 1
+# Any other setting, by Kafka's own name.
+# config = {}
 
 "##;
 

@@ -107,6 +107,55 @@ fn the_example_shows_the_defaults_of_the_adapters() {
     assert_eq!(options.connect_timeout, Some(real.connect_timeout));
 }
 
+#[cfg(feature = "kafka")]
+#[test]
+fn the_example_shows_the_defaults_of_kafka_and_every_key_of_its_topics() {
+    use relevo_brokers::kafka::{Compression, KafkaConfig, Mechanism};
+    let config = read(&uncommented()).unwrap();
+    let options = &config.brokers["kafka"].options;
+    let real = KafkaConfig::to("kafka://h").unwrap();
+    let window = (Some(real.max_in_flight), Some(real.max_in_flight_bytes));
+    assert_eq!((options.window, options.window_bytes), window);
+    assert_eq!(options.confirm_timeout, Some(real.ack_timeout));
+    assert_eq!(options.connect_timeout, Some(real.connect_timeout));
+    assert_eq!(options.linger, Some(real.linger));
+    assert_eq!(options.max_message_bytes, Some(real.max_message_bytes));
+    assert_eq!(options.compression.as_deref(), Some(Compression::default().as_str()));
+    assert_eq!(options.sasl_mechanism.as_deref(), Some(Mechanism::default().as_str()));
+    let wrong = format!("{}\n[topology.kafka.topics.other]\nnosuchkey = 1\n", uncommented());
+    let message = refused(&wrong);
+    let (_, known) = message.split_once("(known here: ").unwrap_or_else(|| panic!("{message}"));
+    for key in known.trim_end().trim_end_matches(')').split(", ") {
+        assert!(uncommented().contains(key), "the example does not show {key} of a topic");
+    }
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn kafka_has_the_options_of_its_adapter_and_shows_no_password() {
+    let of = |more: &str| {
+        format!(
+            "[broker.k]\nurl = \"kafkas://app:s3cret@k1,k2:9094\"\n{more}\n[subscription.s]\n\
+             [store.s]\nurl = \"sqlite:s.db\"\n"
+        )
+    };
+    let config = read(&of("compression = \"zstd\"\ntopic_prefix = \"shop.\"\nlinger = \"5ms\""));
+    let config = config.unwrap_or_else(|error| panic!("{error}"));
+    let broker = &config.brokers["k"];
+    assert_eq!(broker.to_string(), "kafkas://k1:9092,k2:9094");
+    assert_eq!(broker.options.linger, Some(Duration::from_millis(5)));
+    assert!(!format!("{config:?} {broker}").contains("s3cret"));
+    for (more, told) in [
+        ("compression = \"gzip\"", "\"gzip\" is none of none, snappy, lz4, zstd"),
+        ("sasl_mechanism = \"GSSAPI\"", "is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ("ca_file = \"/no/ca.pem\"", "/no/ca.pem cannot be read"),
+        ("stream = \"S\"", "stream is for nats://, tls://"),
+    ] {
+        let message = refused(&of(more));
+        assert!(message.contains(told) && !message.contains("s3cret"), "{more}\n=> {message}");
+    }
+}
+
 #[cfg(all(feature = "nats", feature = "rabbitmq"))]
 #[test]
 fn the_example_shows_every_key_of_a_topology() {

@@ -14,12 +14,12 @@ use std::time::Duration;
 /// A key that only some adapters know, the schemes of these, and whether it is given.
 type Key = (&'static str, &'static [&'static str], fn(&BrokerTable) -> bool);
 
-const KEYS: [Key; 19] = [
+const KEYS: [Key; 24] = [
     ("secrets", HTTP, |table| table.secrets.is_some()),
     ("secrets_file", HTTP, |table| table.secrets_file.is_some()),
     ("exchange", AMQP, |table| table.exchange.is_some()),
     ("routes", AMQP, |table| table.routes.is_some()),
-    ("max_message_bytes", AMQP, |table| table.max_message_bytes.is_some()),
+    ("max_message_bytes", LIMITED, |table| table.max_message_bytes.is_some()),
     ("blocked_limit", AMQP, |table| table.blocked_limit.is_some()),
     ("management_port", AMQP, |table| table.management_port.is_some()),
     ("stream", NATS, |table| table.stream.is_some()),
@@ -27,6 +27,11 @@ const KEYS: [Key; 19] = [
     ("domain", NATS, |table| table.domain.is_some()),
     ("nkey_file", NATS, |table| table.nkey_file.is_some()),
     ("credentials_file", NATS, |table| table.credentials_file.is_some()),
+    ("topic", KAFKA, |table| table.topic.is_some()),
+    ("topic_prefix", KAFKA, |table| table.topic_prefix.is_some()),
+    ("compression", KAFKA, |table| table.compression.is_some()),
+    ("linger", KAFKA, |table| table.linger.is_some()),
+    ("sasl_mechanism", KAFKA, |table| table.sasl_mechanism.is_some()),
     ("window", CONFIRMING, |table| table.window.is_some()),
     ("window_bytes", CONFIRMING, |table| table.window_bytes.is_some()),
     ("confirm_timeout", CONFIRMING, |table| table.confirm_timeout.is_some()),
@@ -38,8 +43,10 @@ const KEYS: [Key; 19] = [
 const HTTP: &[&str] = &["http", "https"];
 const AMQP: &[&str] = &["amqp", "amqps"];
 const NATS: &[&str] = &["nats", "tls"];
-const CONFIRMING: &[&str] = &["amqp", "amqps", "nats", "tls"];
-const ENCRYPTED: &[&str] = &["amqps", "nats", "tls"];
+const KAFKA: &[&str] = &["kafka", "kafkas"];
+const LIMITED: &[&str] = &["amqp", "amqps", "kafka", "kafkas"];
+const CONFIRMING: &[&str] = &["amqp", "amqps", "nats", "tls", "kafka", "kafkas"];
+const ENCRYPTED: &[&str] = &["amqps", "nats", "tls", "kafkas"];
 
 impl Check {
     pub(super) fn brokers(
@@ -104,6 +111,11 @@ impl Check {
             domain: table.domain.clone(),
             nkey: self.nkey(name, table),
             credentials_file: table.credentials_file.clone().map(Into::into),
+            topic: table.topic.clone(),
+            topic_prefix: table.topic_prefix.clone(),
+            compression: table.compression.clone(),
+            linger: table.linger.map(|span| span.0),
+            sasl_mechanism: table.sasl_mechanism.clone(),
             window: table.window.map(|messages| messages as usize),
             window_bytes: table.window_bytes.map(|bytes| bytes as usize),
             confirm_timeout: self.some_time(name, "confirm_timeout", table.confirm_timeout),

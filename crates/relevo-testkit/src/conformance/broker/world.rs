@@ -24,6 +24,12 @@ pub trait BrokerWorld: Send + Sync {
     /// How the adapter writes CloudEvents attributes.
     fn binding(&self) -> Binding;
 
+    /// The adapter's connections mend themselves, and find out what became of what was under way: a lost answer is
+    /// asked for again, a receiver keeps what it holds.
+    fn mends_itself(&self) -> bool {
+        false
+    }
+
     /// A topic that leads to the destination.
     fn topic(&self) -> String;
 

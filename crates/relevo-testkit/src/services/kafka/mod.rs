@@ -36,8 +36,8 @@ pub struct KafkaOptions {
     pub tls: Option<Certificates>,
     /// Further users with their passwords, who may do nothing until an access rule lets them.
     pub users: Vec<(String, String)>,
-    /// Whether a further port leads clients through a proxy.
-    pub proxied: bool,
+    /// So many further ports lead clients through a proxy, each through its own.
+    pub proxies: usize,
     /// Further lines of the broker's properties; a later one wins.
     pub settings: Vec<(String, String)>,
 }
@@ -65,8 +65,14 @@ impl KafkaOptions {
     /// Listens on a further port, [`Kafka::proxied_bootstrap`], from which brokers send clients
     /// through [`Kafka::proxy`] only. A proxy of one's own would see the first request and no other,
     /// because brokers tell clients where to go on.
-    pub fn proxied(mut self) -> KafkaOptions {
-        self.proxied = true;
+    pub fn proxied(self) -> KafkaOptions {
+        self.proxies(1)
+    }
+
+    /// Listens on so many further ports, each behind a proxy of its own, [`Kafka::proxies`]: what is done to one
+    /// harms only those who came through it.
+    pub fn proxies(mut self, count: usize) -> KafkaOptions {
+        self.proxies = count;
         self
     }
 
@@ -85,7 +91,7 @@ pub struct Kafka {
     id: i32,
     listeners: Listeners,
     tls: Option<TlsFiles>,
-    proxy: Option<Proxy>,
+    proxies: Vec<Proxy>,
     node: Node,
 }
 
@@ -139,9 +145,13 @@ impl Kafka {
     fn prepare(options: &KafkaOptions, programs: &Programs, place: &Place) -> Result<Kafka> {
         let process = ServerProcess::new("Apache Kafka", AT_ONCE)?;
         let mut listeners = Listeners::free(options);
-        let proxied = listeners.proxied.map(|port| Proxy::start(port::local(port)));
-        let proxy = proxied.transpose()?;
-        listeners.proxy = proxy.as_ref().map(|proxy| proxy.address().port());
+        let mut proxies = Vec::new();
+        for _ in 0..options.proxies {
+            let port = port::free_port();
+            let proxy = Proxy::start(port::local(port))?;
+            listeners.proxied.push((port, proxy.address().port()));
+            proxies.push(proxy);
+        }
         let tls = options.tls.as_ref().map(|all| all.write(&process)).transpose()?;
         process.make_folder("data")?;
         let text = properties::of(options, process.folder(), place, &listeners);
@@ -151,7 +161,7 @@ impl Kafka {
         let launch = programs.launch(process.folder(), &properties);
         let (id, port) = (place.id, listeners.plain);
         let node = Node::new(process, launch, READY_LIMIT, move || is_ready(id, port));
-        Ok(Kafka { id, listeners, tls, proxy, node })
+        Ok(Kafka { id, listeners, tls, proxies, node })
     }
 
     /// Its id among the brokers: partitions name their leader by it.
@@ -188,12 +198,18 @@ impl Kafka {
 
     /// `bootstrap.servers` of clients that go through [`Kafka::proxy`], if there is one.
     pub fn proxied_bootstrap(&self) -> Option<String> {
-        self.proxy.as_ref().map(|proxy| proxy.address().to_string())
+        self.proxy().map(|proxy| proxy.address().to_string())
     }
 
     /// The proxy of a broker that was started with [`KafkaOptions::proxied`].
     pub fn proxy(&self) -> Option<&Proxy> {
-        self.proxy.as_ref()
+        self.proxies.first()
+    }
+
+    /// The proxies of a broker that was started with [`KafkaOptions::proxies`]; the address of each is a
+    /// `bootstrap.servers` of its own.
+    pub fn proxies(&self) -> &[Proxy] {
+        &self.proxies
     }
 
     node_methods!();

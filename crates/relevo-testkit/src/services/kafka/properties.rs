@@ -24,14 +24,13 @@ pub(super) struct Place {
 }
 
 /// The ports of the ways in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Listeners {
     pub(super) plain: u16,
     pub(super) scram: Option<u16>,
     pub(super) mtls: Option<u16>,
-    pub(super) proxied: Option<u16>,
-    /// The proxy before the last one, where clients are sent.
-    pub(super) proxy: Option<u16>,
+    /// Ways in through a proxy: the own port, and the proxy's, where clients are sent.
+    pub(super) proxied: Vec<(u16, u16)>,
 }
 
 impl Listeners {
@@ -41,18 +40,19 @@ impl Listeners {
             plain: port::free_port(),
             scram: tls.then(port::free_port),
             mtls: tls.then(port::free_port),
-            proxied: options.proxied.then(port::free_port),
-            proxy: None,
+            proxied: Vec::new(),
         }
     }
 
     /// Name, security protocol, own port and the port that clients are told.
-    fn all(&self) -> Vec<(&'static str, &'static str, u16, u16)> {
-        let mut all = vec![("INTERNAL", "PLAINTEXT", self.plain, self.plain)];
-        all.extend(self.scram.map(|port| ("SCRAM", "SASL_SSL", port, port)));
-        all.extend(self.mtls.map(|port| ("MTLS", "SSL", port, port)));
-        let proxied = self.proxied.zip(self.proxy);
-        all.extend(proxied.map(|(port, proxy)| ("PROXIED", "PLAINTEXT", port, proxy)));
+    fn all(&self) -> Vec<(String, &'static str, u16, u16)> {
+        let mut all = vec![("INTERNAL".to_owned(), "PLAINTEXT", self.plain, self.plain)];
+        all.extend(self.scram.map(|port| ("SCRAM".to_owned(), "SASL_SSL", port, port)));
+        all.extend(self.mtls.map(|port| ("MTLS".to_owned(), "SSL", port, port)));
+        let proxied = self.proxied.iter().enumerate();
+        all.extend(proxied.map(|(number, (port, proxy))| {
+            (format!("PROXIED{number}"), "PLAINTEXT", *port, *proxy)
+        }));
         all
     }
 }

@@ -1,0 +1,93 @@
+//! What a client of librdkafka reports beside its answers.
+
+use super::window::Room;
+use rdkafka::ClientContext;
+use rdkafka::Message;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::{DeliveryResult, NoCustomPartitioner, ProducerContext};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::{Notify, oneshot};
+
+/// Hears what the client has to say.
+#[derive(Default)]
+pub(super) struct Watch {
+    complaint: Mutex<Option<String>>,
+    trouble: AtomicBool,
+    /// Rings with every delivery report: there is room in the client's queue again.
+    pub(super) delivered: Notify,
+}
+
+impl Watch {
+    /// What the client complained about last: an authentication that fails is told in no other way.
+    pub(super) fn complaint(&self) -> Option<String> {
+        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Something went wrong since this was asked last: better look whether anybody is there.
+    pub(super) fn take_trouble(&self) -> bool {
+        self.trouble.swap(false, Ordering::SeqCst)
+    }
+
+    pub(super) fn note_trouble(&self) {
+        self.trouble.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn complain(&self, error: &KafkaError, reason: &str) {
+        let code = error.rdkafka_error_code();
+        if matches!(code, Some(RDKafkaErrorCode::AllBrokersDown)) {
+            self.note_trouble();
+        }
+        tracing::debug!(%reason, "Kafka: {error}");
+        let mut complaint = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
+        *complaint = Some(reason.to_owned());
+    }
+}
+
+/// The client's own lines; it never writes a password.
+pub(super) fn log(level: RDKafkaLogLevel, facility: &str, line: &str) {
+    match level {
+        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
+            tracing::warn!(facility, "librdkafka: {line}");
+        }
+        // Each connection that fails is one: what follows from it is reported where it is noticed.
+        _ => tracing::debug!(facility, "librdkafka: {line}"),
+    }
+}
+
+impl ClientContext for Watch {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
+        log(level, facility, line);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.complain(&error, reason);
+    }
+}
+
+/// A message under way: who waits for its report, and the room it takes.
+pub(super) struct Ticket {
+    pub(super) answer: oneshot::Sender<Report>,
+    pub(super) _room: Option<Room>,
+}
+
+/// A delivery report: its place, or why it has none.
+pub(super) type Report = Result<(i32, i64), RDKafkaErrorCode>;
+
+impl ProducerContext<NoCustomPartitioner> for Watch {
+    type DeliveryOpaque = Box<Ticket>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, ticket: Box<Ticket>) {
+        let report = match result {
+            Ok(message) => Ok((message.partition(), message.offset())),
+            Err((error, _)) => Err(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail)),
+        };
+        if report.is_err() {
+            self.note_trouble();
+        }
+        // Who was not interested any more has dropped the other end; the ticket's room goes with it.
+        let _ = ticket.answer.send(report);
+        self.delivered.notify_waiters();
+    }
+}
