@@ -13,6 +13,7 @@ use relevo_core::broker::{Capabilities, Confirm, Publisher};
 use relevo_core::error::ErrorClass;
 use relevo_core::event::Event;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, oneshot};
@@ -20,6 +21,8 @@ use tokio::sync::{Mutex, oneshot};
 /// A topic that was just made is not known to every broker yet: so often, and after such a pause, one that was never
 /// missed before is asked for again.
 const ASK_AGAIN: (u32, Duration) = (2, Duration::from_millis(150));
+
+const CLOSED: &str = "the publisher is closed";
 
 /// So many topics are remembered as being there, or as missing.
 const TOPICS_KNOWN: usize = 10_000;
@@ -34,6 +37,8 @@ pub struct KafkaPublisher {
     /// Topics that are there.
     known: Lock<BTreeSet<String>>,
     questions: Mutex<Questions>,
+    /// Nothing new is taken.
+    closed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -42,7 +47,6 @@ struct Slot {
     shared: Option<Arc<Connection>>,
     /// One message in a request: for those whose batch was refused.
     single: Option<Arc<Connection>>,
-    closed: bool,
 }
 
 /// One question at a time.
@@ -64,7 +68,7 @@ impl KafkaPublisher {
     pub fn new(config: KafkaConfig) -> Self {
         let window = Window::new(config.max_in_flight, config.max_in_flight_bytes);
         let (slot, known, questions) = (Mutex::default(), Lock::default(), Mutex::default());
-        Self { config, window, slot, known, questions }
+        Self { config, window, slot, known, questions, closed: AtomicBool::new(false) }
     }
 
     /// The servers without anything secret.
@@ -74,8 +78,8 @@ impl KafkaPublisher {
 
     async fn connection(&self, single: bool) -> Result<Arc<Connection>, String> {
         let mut slot = self.slot.lock().await;
-        if slot.closed {
-            return Err("the publisher is closed".into());
+        if self.is_closed() {
+            return Err(CLOSED.into());
         }
         let wanted = if single { &mut slot.single } else { &mut slot.shared };
         if let Some(open) = wanted.as_ref().filter(|open| open.is_usable()) {
@@ -83,6 +87,10 @@ impl KafkaPublisher {
         }
         let opened = Connection::open(&self.client(single)).map_err(|error| error.to_string())?;
         Ok(wanted.insert(Arc::new(opened)).clone())
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     fn client(&self, single: bool) -> ClientConfig {
@@ -189,11 +197,15 @@ impl KafkaPublisher {
 
     /// Hands a message to the client, which takes it in the order of these calls.
     async fn send(&self, connection: &Connection, event: &Event, topic: &str) -> Sent {
-        let gone = || Confirm::Down { error: "the publisher is closed".into() };
+        let closed = || Sent::Known(Confirm::Down { error: CLOSED.into() });
         let (Some(producer), Some(watch)) = (connection.producer(), connection.watch()) else {
-            return Sent::Known(gone());
+            return closed();
         };
         let room = self.window.enter(event.payload.len()).await;
+        // Asked only now: who has room is waited for by a close, and who comes after it is not sent.
+        if self.is_closed() {
+            return closed();
+        }
         let (mut record, answered) = self.record(event, topic, room);
         loop {
             let delivered = watch.delivered.notified();
@@ -363,8 +375,8 @@ impl Publisher for KafkaPublisher {
     }
 
     async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
         let mut slot = self.slot.lock().await;
-        slot.closed = true;
         let open = [slot.shared.take(), slot.single.take()];
         drop(slot);
         let drained = tokio::time::timeout(self.config.ack_timeout, self.window.drained()).await;
