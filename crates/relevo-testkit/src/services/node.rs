@@ -90,6 +90,10 @@ impl Node {
         self.process().log()
     }
 
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.process().pid()
+    }
+
     pub(crate) fn memory_kb(&self) -> u64 {
         self.process().memory_kb()
     }
@@ -154,6 +158,11 @@ macro_rules! node_methods {
         /// The server's log so far.
         pub fn log(&self) -> String {
             self.node.log()
+        }
+
+        /// Its process, while it runs.
+        pub fn pid(&self) -> Option<u32> {
+            self.node.pid()
         }
 
         /// How much memory it holds at the moment, in kB.

@@ -202,6 +202,11 @@ impl Postgres {
         self.process().resume();
     }
 
+    /// The server's first process, the parent of all its others.
+    pub fn pid(&self) -> Option<u32> {
+        self.process().pid()
+    }
+
     /// The server's log so far.
     pub fn log(&self) -> String {
         self.process().log()

@@ -268,6 +268,11 @@ impl ServerProcess {
     }
 
     /// The memory of the server and its children at the moment.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(std::process::Child::id)
+    }
+
+    /// How much memory it holds at the moment.
     pub(crate) fn memory_kb(&self) -> u64 {
         let Some(pid) = self.child.as_ref().and_then(pid_of) else { return 0 };
         let all = children_of(pid).into_iter().chain([pid]);

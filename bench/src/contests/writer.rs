@@ -1,0 +1,34 @@
+use super::Size;
+use crate::arena::Arena;
+use crate::contest::{Contender, Contest, Figure, Unit};
+use crate::tasks::{Extra, Task};
+use anyhow::Result;
+
+pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for connections in [1, 32] {
+        let contender = |name, extra| {
+            let (url, transactions) = (arena.url.clone(), size.transactions);
+            Contender::new(name, move |_| Task::Write {
+                url: url.clone(),
+                connections,
+                transactions,
+                bytes: 256,
+                extra,
+            })
+        };
+        let contest = Contest {
+            name: format!("writer, {connections} connection(s), 256 B"),
+            unit: Unit::EventsPerSecond,
+            contenders: vec![
+                contender("publish", Extra::Publish),
+                contender("one bare INSERT", Extra::Insert),
+                contender("one bare INSERT + NOTIFY", Extra::InsertAndNotify),
+                contender("nothing extra", Extra::Nothing),
+            ],
+            goals: vec![Some(0.97), None, None],
+        };
+        figures.push(contest.hold(arena, size.rounds).await?);
+    }
+    Ok(figures)
+}

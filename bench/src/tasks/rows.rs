@@ -1,0 +1,57 @@
+//! A bare cursor over the log: pages by `seq`, read ahead while the one before is worked on.
+
+use anyhow::Result;
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio_postgres::{Client, NoTls};
+use uuid::Uuid;
+
+const PAGE: i64 = 5_000;
+/// Pages read ahead.
+const AHEAD: usize = 2;
+
+pub(crate) struct Row {
+    pub(crate) seq: i64,
+    pub(crate) id: Uuid,
+    pub(crate) topic: String,
+    pub(crate) payload: Bytes,
+}
+
+pub(crate) async fn connect(url: &str) -> Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// Pages of the whole log, as they are read.
+pub(crate) async fn read(url: &str) -> Result<mpsc::Receiver<Result<Vec<Row>>>> {
+    let client = connect(url).await?;
+    // The same columns that Relevo reads.
+    let sql = "SELECT lane, seq, id, topic, key, headers::text, payload, created_at FROM relevo.outbox WHERE seq > $1 ORDER BY seq LIMIT $2";
+    let statement = client.prepare(sql).await?;
+    let (pages, receiver) = mpsc::channel(AHEAD);
+    tokio::spawn(async move {
+        let mut at = 0i64;
+        loop {
+            let page = client.query(&statement, &[&at, &PAGE]).await;
+            let page: Result<Vec<Row>> =
+                page.map(|rows| rows.iter().map(row).collect()).map_err(anyhow::Error::from);
+            let last = page.as_ref().ok().and_then(|page| page.last()).map(|row| row.seq);
+            let more = last.is_some();
+            if (more || page.is_err()) && pages.send(page).await.is_err() || !more {
+                return;
+            }
+            at = last.unwrap_or(at);
+        }
+    });
+    Ok(receiver)
+}
+
+fn row(row: &tokio_postgres::Row) -> Row {
+    Row {
+        seq: row.get(1),
+        id: row.get(2),
+        topic: row.get(3),
+        payload: Bytes::copy_from_slice(row.get::<_, &[u8]>(6)),
+    }
+}

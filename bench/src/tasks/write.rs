@@ -1,0 +1,104 @@
+use super::Outcome;
+use super::client::TOPIC;
+use super::rows::connect;
+use crate::judge;
+use anyhow::Result;
+use futures::future::try_join_all;
+use relevo::postgres::PostgresOutbox;
+use relevo::{NewEvent, PublishIn};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+use tokio_postgres::{Client, Statement};
+
+/// What a business transaction has beside its own two statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Extra {
+    /// An event by the library.
+    Publish,
+    /// One bare INSERT of the same bytes.
+    Insert,
+    /// The same, and a NOTIFY.
+    InsertAndNotify,
+    /// Nothing.
+    Nothing,
+}
+
+/// Accounts that the transactions change: enough that they do not wait for each other.
+pub(crate) const ACCOUNTS: i32 = 10_000;
+
+/// Connections write side by side until all transactions are done.
+pub(super) async fn run(
+    url: &str,
+    connections: usize,
+    transactions: u64,
+    bytes: usize,
+    extra: Extra,
+) -> Result<Outcome> {
+    let each = transactions.div_ceil(connections as u64);
+    let mut writers = Vec::new();
+    for number in 0..connections {
+        writers.push(Writer::new(connect(url).await?, number as u64, bytes, extra).await?);
+    }
+    let start = Instant::now();
+    try_join_all(writers.into_iter().map(|writer| tokio::spawn(writer.write(each))))
+        .await?
+        .into_iter()
+        .collect::<Result<()>>()?;
+    Ok(Outcome::of(each * connections as u64, start.elapsed()))
+}
+
+struct Writer {
+    client: Client,
+    change: Statement,
+    order: Statement,
+    insert: Statement,
+    number: u64,
+    bytes: usize,
+    extra: Extra,
+}
+
+impl Writer {
+    async fn new(client: Client, number: u64, bytes: usize, extra: Extra) -> Result<Writer> {
+        let change =
+            client.prepare("UPDATE account SET balance = balance + 1 WHERE id = $1").await?;
+        let order = client.prepare("INSERT INTO orders (account, amount) VALUES ($1, $2)").await?;
+        let insert = client
+            .prepare(
+                "INSERT INTO bare (id, topic, key, headers, payload) VALUES ($1, $2, $3, $4, $5)",
+            )
+            .await?;
+        Ok(Writer { client, change, order, insert, number, bytes, extra })
+    }
+
+    async fn write(mut self, transactions: u64) -> Result<()> {
+        for n in 0..transactions {
+            self.transaction(n).await?;
+        }
+        Ok(())
+    }
+
+    async fn transaction(&mut self, n: u64) -> Result<()> {
+        let account = ((self.number * 7919 + n * 31) % ACCOUNTS as u64) as i32;
+        let payload = judge::payload(account as u32, n, self.bytes);
+        let key = format!("account-{account}");
+        let mut tx = self.client.transaction().await?;
+        tx.execute(&self.change, &[&account]).await?;
+        tx.execute(&self.order, &[&account, &(n as i64)]).await?;
+        match self.extra {
+            Extra::Nothing => {}
+            Extra::Publish => {
+                let event = NewEvent::bytes(TOPIC, payload).key(key);
+                PostgresOutbox::new().publish(&mut tx, event).await?;
+            }
+            Extra::Insert | Extra::InsertAndNotify => {
+                let id = relevo::EventId::new().0;
+                let headers = serde_json::json!({});
+                tx.execute(&self.insert, &[&id, &TOPIC, &key, &headers, &payload.as_ref()]).await?;
+                if self.extra == Extra::InsertAndNotify {
+                    tx.batch_execute("NOTIFY bench").await?;
+                }
+            }
+        }
+        Ok(tx.commit().await?)
+    }
+}
