@@ -2,7 +2,7 @@
 
 use crate::cost::cpu_of_tree;
 use crate::judge::Judge;
-use crate::tasks::{Plan, Sink, Task};
+use crate::tasks::{Plan, Sink, Task, connect_nats};
 use anyhow::{Context, Result, ensure};
 use async_nats::jetstream::{self, consumer, stream};
 use futures::StreamExt;
@@ -102,7 +102,7 @@ impl Arena {
             self.watcher.execute(&sql, &[&(at as i64), &(to as i64 - 1)]).await?;
             at = to;
         }
-        self.watcher.batch_execute("VACUUM ANALYZE relevo.outbox; CHECKPOINT").await?;
+        self.watcher.batch_execute("VACUUM ANALYZE relevo.outbox").await?;
         Ok(())
     }
 
@@ -195,7 +195,7 @@ async fn make(sink: &Sink, _plan: Plan) -> Result<()> {
     match sink {
         Sink::Null => Ok(()),
         Sink::Nats { url, stream } => {
-            let jetstream = jetstream::new(async_nats::connect(url).await?);
+            let jetstream = jetstream::new(connect_nats(url).await?);
             let config = stream::Config {
                 name: stream.clone(),
                 subjects: vec![format!("{stream}.>")],
@@ -228,7 +228,7 @@ async fn make(sink: &Sink, _plan: Plan) -> Result<()> {
 }
 
 async fn read_nats(url: &str, name: &str, plan: Plan) -> Result<()> {
-    let jetstream = jetstream::new(async_nats::connect(url).await?);
+    let jetstream = jetstream::new(connect_nats(url).await?);
     let stream = jetstream.get_stream(name).await?;
     let ordered = consumer::pull::OrderedConfig::default();
     let mut messages = stream.create_consumer(ordered).await?.messages().await?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// One turn of one contender.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Sample {
-    /// What was measured: events a second, or milliseconds.
+    /// Events a second.
     pub(crate) value: f64,
     pub(crate) cpu_ours_s: f64,
     pub(crate) cpu_database_s: f64,
@@ -35,18 +35,9 @@ impl Contender {
     }
 }
 
-/// What is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Unit {
-    EventsPerSecond,
-    Milliseconds,
-}
-
 /// The first contender is ours; it is compared with each of the others.
 pub(crate) struct Contest {
     pub(crate) name: String,
-    pub(crate) unit: Unit,
     pub(crate) contenders: Vec<Contender>,
     /// The ratio to reach against each of the others, where one is set.
     pub(crate) goals: Vec<Option<f64>>,
@@ -66,7 +57,6 @@ pub(crate) struct Series {
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     pub(crate) name: String,
-    pub(crate) unit: Unit,
     pub(crate) series: Vec<Series>,
     pub(crate) goals: Vec<Option<f64>>,
 }
@@ -85,7 +75,7 @@ impl Contest {
         }
         let names = self.contenders.iter().map(|contender| contender.name);
         let series = names.zip(samples).map(|(name, samples)| Series::of(name, samples)).collect();
-        Ok(Figure { name: self.name, unit: self.unit, series, goals: self.goals })
+        Ok(Figure { name: self.name, series, goals: self.goals })
     }
 
     async fn take_turn(
@@ -100,10 +90,7 @@ impl Contest {
         let outcome: Outcome = task.in_a_process().await?;
         let after = arena.meter().await?;
         arena.verify(&task).await?;
-        let value = match self.unit {
-            Unit::EventsPerSecond => outcome.events as f64 / outcome.seconds,
-            Unit::Milliseconds => outcome.millis,
-        };
+        let value = outcome.events as f64 / outcome.seconds;
         Ok(Sample {
             value,
             cpu_ours_s: outcome.cpu_s,

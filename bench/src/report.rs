@@ -1,20 +1,26 @@
 //! The table for people and the JSON for everything else.
 
-use crate::contest::{Figure, Series, Unit};
+use crate::contest::{Figure, Series};
 use anyhow::{Context, Result};
 use std::path::Path;
 
 /// A table a contest: who, how fast, how that compares, what it cost.
 pub(crate) fn print(figures: &[Figure]) {
     for figure in figures {
-        let unit = match figure.unit {
-            Unit::EventsPerSecond => "events/s",
-            Unit::Milliseconds => "ms",
-        };
         println!("\n{}", figure.name);
         println!(
             "  {:<26} {:>10} {:>6} {:>7} {:>6} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6}",
-            "", unit, "spread", "ratio", "goal", "cpu us", "db us", "brk us", "MB", "WAL B", "dead"
+            "",
+            "events/s",
+            "spread",
+            "ratio",
+            "goal",
+            "cpu us",
+            "db us",
+            "brk us",
+            "MB",
+            "WAL B",
+            "dead"
         );
         for (index, series) in figure.series.iter().enumerate() {
             println!("  {}", line(figure, index, series));
@@ -26,11 +32,10 @@ fn line(figure: &Figure, index: usize, series: &Series) -> String {
     let ours = figure.series.first().map_or(0.0, |ours| ours.median);
     let goal = index.checked_sub(1).and_then(|other| figure.goals.get(other).copied().flatten());
     let ratio = ours / series.median;
-    let reached = match (figure.unit, goal) {
-        (_, None) => "",
-        (Unit::EventsPerSecond, Some(goal)) if ratio < goal => " short",
-        (Unit::Milliseconds, Some(goal)) if ratio > goal => " short",
-        _ => " ok",
+    let reached = match goal {
+        None => "",
+        Some(goal) if ratio < goal => " short",
+        Some(_) => " ok",
     };
     let shown = |ratio: f64| if index == 0 { String::new() } else { format!("{ratio:.2}") };
     let goal = goal.map(|goal| format!("{goal:.2}")).unwrap_or_default();

@@ -1,6 +1,6 @@
 use super::Size;
 use crate::arena::Arena;
-use crate::contest::{Contender, Contest, Figure, Unit};
+use crate::contest::{Contender, Contest, Figure};
 use crate::tasks::{Plan, Sink, Task};
 use anyhow::Result;
 use relevo_testkit::services::unique_name;
@@ -37,7 +37,6 @@ async fn drain(
         arena.seed(plan).await?;
         let contest = Contest {
             name: format!("drain to {broker}, {bytes} B, {keys} key(s)"),
-            unit: Unit::EventsPerSecond,
             contenders: contenders(arena, plan, &url, fresh),
             // One hot key runs at the speed of one confirm after the other, on purpose.
             goals: if keys == 1 { vec![None, None] } else { vec![Some(0.90), Some(client_goal)] },

@@ -1,6 +1,6 @@
 use super::Size;
 use crate::arena::Arena;
-use crate::contest::{Contender, Contest, Figure, Unit};
+use crate::contest::{Contender, Contest, Figure};
 use crate::tasks::{Driver, Plan, Task};
 use anyhow::Result;
 use relevo_testkit::services::unique_name;
@@ -16,7 +16,6 @@ pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Figure>> {
         let bare = url.clone();
         let contest = Contest {
             name: format!("handlers on {name}, 256 B, a row each"),
-            unit: Unit::EventsPerSecond,
             contenders: vec![
                 Contender::new("relevo", move |_| Task::Direct {
                     url: url.clone(),

@@ -1,6 +1,6 @@
 use super::Size;
 use crate::arena::Arena;
-use crate::contest::{Contender, Contest, Figure, Unit};
+use crate::contest::{Contender, Contest, Figure};
 use crate::tasks::{Plan, Sink, Task};
 use anyhow::Result;
 
@@ -13,7 +13,6 @@ pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Figure>> {
         let (ours, copied, marked) = (url(), url(), url());
         let contest = Contest {
             name: format!("drain to nobody, {bytes} B, 10,000 keys"),
-            unit: Unit::EventsPerSecond,
             contenders: vec![
                 Contender::new("relevo", move |round| Task::Relay {
                     url: ours.clone(),

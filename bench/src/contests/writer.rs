@@ -1,6 +1,6 @@
 use super::Size;
 use crate::arena::Arena;
-use crate::contest::{Contender, Contest, Figure, Unit};
+use crate::contest::{Contender, Contest, Figure};
 use crate::tasks::{Extra, Task};
 use anyhow::Result;
 
@@ -19,7 +19,6 @@ pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Figure>> {
         };
         let contest = Contest {
             name: format!("writer, {connections} connection(s), 256 B"),
-            unit: Unit::EventsPerSecond,
             contenders: vec![
                 contender("publish", Extra::Publish),
                 contender("one bare INSERT", Extra::Insert),

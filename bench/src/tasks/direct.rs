@@ -110,7 +110,7 @@ fn bare_sqlite(file: &str) -> Result<()> {
                 "SELECT seq, id, topic, key, headers, payload, created_at FROM relevo_outbox WHERE seq > ?1 ORDER BY seq LIMIT ?2",
             )?;
             let mut effect = tx.prepare_cached(EFFECT)?;
-            let mut rows = read.query(params![at, BATCH])?;
+            let mut rows = read.query(params![at, BATCH as i64])?;
             while let Some(row) = rows.next()? {
                 at = row.get(0)?;
                 effect.execute(params![row.get::<_, String>(1)?, row.get_ref(5)?.as_blob()?])?;

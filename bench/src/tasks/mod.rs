@@ -11,7 +11,7 @@ mod sink;
 mod write;
 
 pub(crate) use direct::Driver;
-pub(crate) use sink::Sink;
+pub(crate) use sink::{Sink, connect_nats};
 pub(crate) use write::Extra;
 
 use crate::cost;
@@ -53,7 +53,6 @@ pub(crate) enum Task {
 pub(crate) struct Outcome {
     pub(crate) events: u64,
     pub(crate) seconds: f64,
-    pub(crate) millis: f64,
     pub(crate) cpu_s: f64,
     pub(crate) peak_mb: f64,
 }

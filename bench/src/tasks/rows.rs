@@ -36,12 +36,15 @@ pub(crate) async fn read(url: &str) -> Result<mpsc::Receiver<Result<Vec<Row>>>> 
             let page = client.query(&statement, &[&at, &PAGE]).await;
             let page: Result<Vec<Row>> =
                 page.map(|rows| rows.iter().map(row).collect()).map_err(anyhow::Error::from);
-            let last = page.as_ref().ok().and_then(|page| page.last()).map(|row| row.seq);
-            let more = last.is_some();
-            if (more || page.is_err()) && pages.send(page).await.is_err() || !more {
+            let last = page.as_ref().ok().map(|page| page.last().map(|row| row.seq));
+            let end = last == Some(None);
+            if end || pages.send(page).await.is_err() {
                 return;
             }
-            at = last.unwrap_or(at);
+            match last.flatten() {
+                Some(last) => at = last,
+                None => return,
+            }
         }
     });
     Ok(receiver)

@@ -48,7 +48,7 @@ impl Sink {
         let client = match self {
             Sink::Null => Client::Null,
             Sink::Nats { url, stream } => {
-                let client = async_nats::connect(url).await?;
+                let client = connect_nats(url).await?;
                 Client::Nats(jetstream::new(client), stream.clone())
             }
             Sink::RabbitMq { url, name, .. } => {
@@ -60,6 +60,14 @@ impl Sink {
         };
         Ok(Bare { client, unconfirmed: FuturesUnordered::new() })
     }
+}
+
+/// The client does not take user and password from a URL.
+pub(crate) async fn connect_nats(url: &str) -> Result<async_nats::Client> {
+    let (user, host) = url.trim_start_matches("nats://").split_once('@').context("no user")?;
+    let (user, password) = user.split_once(':').context("no password")?;
+    let options = async_nats::ConnectOptions::with_user_and_password(user.into(), password.into());
+    Ok(options.connect(host).await?)
 }
 
 type Confirming = Pin<Box<dyn Future<Output = Result<()>> + Send>>;

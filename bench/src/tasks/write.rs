@@ -91,7 +91,7 @@ impl Writer {
                 PostgresOutbox::new().publish(&mut tx, event).await?;
             }
             Extra::Insert | Extra::InsertAndNotify => {
-                let id = relevo::EventId::new().0;
+                let id = relevo::EventId::fresh().0;
                 let headers = serde_json::json!({});
                 tx.execute(&self.insert, &[&id, &TOPIC, &key, &headers, &payload.as_ref()]).await?;
                 if self.extra == Extra::InsertAndNotify {
