@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication, TopicResult};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{Offset, TopicPartitionList};
@@ -23,6 +24,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const OVERSIZE: usize = 2 << 20;
 const PARTITIONS: i32 = 3;
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// A question that has no answer by then is asked again.
+const SOON: Duration = Duration::from_secs(10);
 
 /// Cases that run at the same time each have a proxy: what one does to its own harms no other.
 const PROXIES: usize = 8;
@@ -89,6 +93,19 @@ impl Drop for World {
     }
 }
 
+fn soon() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(SOON)).operation_timeout(Some(SOON))
+}
+
+/// It was done now, or before.
+fn is_done(answer: &Result<Vec<TopicResult>>, before: RDKafkaErrorCode) -> bool {
+    match answer.as_deref() {
+        Ok([Ok(_)]) => true,
+        Ok([Err((_, code))]) => *code == before,
+        _ => false,
+    }
+}
+
 fn failed(why: impl Display) -> Error {
     Error::new(Kind::DestinationDown, why.to_string())
 }
@@ -113,24 +130,28 @@ impl World {
         self.direct().create().map_err(failed)
     }
 
-    /// As soon as one that was deleted before is gone, until its partitions have leaders.
+    /// Asks again where a busy broker does not answer; returns when the topic's partitions have leaders.
     async fn make(&self, name: &str) -> Result<()> {
         let (admin, reader) = (self.admin()?, self.reader()?);
         let topic = NewTopic::new(name, PARTITIONS, TopicReplication::Fixed(1));
         let began = Instant::now();
-        let mut made = false;
         while began.elapsed() < PATIENCE {
-            if !made {
-                let answer = admin.create_topics([&topic], &AdminOptions::new()).await;
-                made = matches!(answer.map_err(failed)?[..], [Ok(_)]);
-            }
-            let leads = |number| reader.fetch_watermarks(name, number, LIMIT).is_ok();
-            if made && (0..PARTITIONS).all(leads) {
+            let answer = admin.create_topics([&topic], &soon()).await.map_err(failed);
+            let leads = |number| reader.fetch_watermarks(name, number, SOON).is_ok();
+            // A request without its answer may have been carried out.
+            if is_done(&answer, RDKafkaErrorCode::TopicAlreadyExists) && (0..PARTITIONS).all(leads)
+            {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Err(failed("the topic does not come"))
+    }
+
+    fn is_there(&self, name: &str) -> bool {
+        let there = self.reader().map(|reader| reader.fetch_metadata(Some(name), SOON));
+        let Ok(Ok(metadata)) = there else { return true };
+        metadata.topics().iter().any(|topic| topic.name() == name && topic.error().is_none())
     }
 
     fn config(&self) -> Result<KafkaConfig> {
@@ -249,8 +270,19 @@ impl BrokerWorld for World {
     }
 
     async fn delete(&self) -> Result<()> {
-        let deleted = self.admin()?.delete_topics(&[&self.name], &AdminOptions::new()).await;
-        deleted.map(drop).map_err(failed)
+        let admin = self.admin()?;
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            let answer = admin.delete_topics(&[&self.name], &soon()).await.map_err(failed);
+            // The controller answers before the broker knows of it.
+            if is_done(&answer, RDKafkaErrorCode::UnknownTopicOrPartition)
+                && !self.is_there(&self.name)
+            {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Err(failed("the topic does not go"))
     }
 
     async fn recreate(&self) -> Result<()> {
