@@ -1,5 +1,4 @@
 //! Apache Kafka through the suite for brokers, on a real server.
-#![cfg(feature = "kafka")]
 
 use relevo_testkit::broker_conformance;
 use relevo_tests::brokers::KafkaHarness;

@@ -1,6 +1,5 @@
 //! What is Kafka's own: partitions of keys, compression, limits of topics, groups, lag, logins, topology, and other
 //! programs at the same topics.
-#![cfg(feature = "kafka")]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
 use relevo_brokers::kafka::{

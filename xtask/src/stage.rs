@@ -79,10 +79,11 @@ pub(crate) enum Output {
     WhenDone,
 }
 
-/// `cargo test` in the one profile of the tests; `prepare` may add variables.
+/// `cargo test` in the one profile of the tests, the daemon with every broker there is; `prepare` may add variables.
 pub(crate) fn cargo_test(targets: &[String], passed_on: &[String]) -> Command {
     let mut command = cargo();
     command.args(["test", "--workspace", "--profile", "checked", "--locked", "--no-fail-fast"]);
+    command.args(["--features", "relevo-daemon/full"]);
     command.args(targets);
     if !passed_on.is_empty() {
         command.arg("--").args(passed_on);
