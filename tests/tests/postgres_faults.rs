@@ -2,13 +2,20 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
 use relevo_core::clock::Rng;
-use relevo_core::outbox::Subscription;
+use relevo_core::event::Event;
+use relevo_core::inbox::{Answer, Direct, Effect, Handler, Settled};
+use relevo_core::outbox::{MemberId, Subscription};
+use relevo_core::relay::run::start;
+use relevo_stores::postgres::{Deadpool, Options, PostgresStore};
+use relevo_testkit::eventually;
 use relevo_testkit::services::{self, Postgres, Proxy};
 use relevo_tests::engine::run;
 use relevo_tests::script::Script;
 use relevo_tests::world::{
     EffectRow, PgHandlers, PostgresWorld, World, by_key, effects, event, quick, relay_with, stop,
 };
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const ALL: [PgHandlers; 3] = [PgHandlers::Sqlx, PgHandlers::TokioPostgres, PgHandlers::Deadpool];
@@ -92,6 +99,48 @@ fn a_server_out_of_reach_for_longer_than_the_lease_is_worked_on_when_it_is_back(
         tokio::time::sleep(Duration::from_millis(1500)).await;
         proxy.heal();
         assert_in_order(&effects(&world, EVENTS).await);
+        stop(running).await;
+    });
+}
+
+/// Runs, at its first call, a statement that takes longer than anybody is ready to wait.
+#[derive(Clone, Default)]
+struct SleepsOnce(Arc<AtomicUsize>);
+
+impl Handler<Deadpool> for SleepsOnce {
+    async fn handle(&self, _event: &Event, effect: &mut Effect<'_, Deadpool>) -> Answer {
+        let seconds = if self.0.fetch_add(1, Ordering::SeqCst) == 0 { 3600 } else { 0 };
+        effect.tx().await?.batch_execute(&format!("SELECT pg_sleep({seconds})")).await?;
+        Ok(Settled::Done)
+    }
+
+    fn limit(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+}
+
+/// The connection is given back with its statement still running (or with nobody at its other end any more): whoever
+/// got it next would wait behind that.
+#[test]
+fn a_connection_on_which_a_handler_waited_in_vain_is_nobodys_next() {
+    let Some(server) = services::require(Postgres::shared(15)) else { return };
+    let url = server.create_database().unwrap();
+    run(async || {
+        let world = PostgresWorld::at(&url, &url, PgHandlers::Deadpool).await;
+        world.publish(vec![event("key", 0)]).await;
+        let mut options = Options::default();
+        (options.connections, options.statement_limit) = (1, Duration::from_secs(3600));
+        let store = PostgresStore::open(&url, options).unwrap();
+        let (handler, driver) = (SleepsOnce::default(), Deadpool::new(store.pool().clone()));
+        let destination = Arc::new(Direct::new(driver, handler.clone()));
+        let member = MemberId("relay".into());
+        let subscription = Subscription::new("s");
+        let running =
+            start(Arc::new(store), subscription, quick(), destination, member).await.unwrap();
+        eventually("the second attempt", async || {
+            (handler.0.load(Ordering::SeqCst) == 2).then_some(())
+        })
+        .await;
         stop(running).await;
     });
 }

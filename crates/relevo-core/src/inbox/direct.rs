@@ -33,6 +33,24 @@ pub(super) enum Broken {
     Store(Error),
 }
 
+impl Broken {
+    /// Has somebody waited in vain, so that the connection's state is not known?
+    fn in_doubt(&self) -> bool {
+        match self {
+            Self::Attempt(kind, _) => *kind == Kind::HandlerTimeout,
+            Self::Store(error) => matches!(error.kind(), Kind::Timeout | Kind::CommitUnknown),
+        }
+    }
+}
+
+/// After a transaction that broke, and whose connection has been given back: one that nobody heard from again must
+/// not be the next one's.
+pub(super) fn distrust<D: TxDriver>(driver: &D, broken: &Broken) {
+    if broken.in_doubt() {
+        driver.distrust();
+    }
+}
+
 impl From<Error> for Broken {
     fn from(error: Error) -> Self {
         Self::Store(error)
@@ -122,7 +140,11 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     /// One event with a transaction of its own, begun by the handler's first use of it.
     async fn single(&self, store: &Arc<dyn Store>, mut batch: Batch) -> Delivery {
         let Some(index) = batch.next() else { return record_apart(store, batch).await };
-        let outcome = match self.alone(&batch, index).await {
+        let outcome = match self
+            .alone(&batch, index)
+            .await
+            .inspect_err(|broken| distrust(&self.driver, broken))
+        {
             Ok(Ok(delivery)) => return delivery,
             Ok(Err(outcome)) => outcome,
             Err(Broken::Attempt(kind, error)) => Outcome::Failed {
@@ -263,7 +285,7 @@ impl<D: TxDriver, H: Handler<D>> Destination for Direct<D, H> {
             return self.single(store, batch).await;
         }
         let mut work = batch.clone();
-        match self.shared(&mut work).await {
+        match self.shared(&mut work).await.inspect_err(|broken| distrust(&self.driver, broken)) {
             Ok(delivery) => delivery,
             Err(Broken::Attempt(kind, error)) => Delivery::Aborted {
                 items: batch.into_items(),

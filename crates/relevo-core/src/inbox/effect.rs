@@ -25,6 +25,10 @@ pub trait TxDriver: Send + Sync + Sized + 'static {
     /// Checks a connection out.
     fn acquire(&self) -> impl Future<Output = Result<Self::Conn>> + Send;
 
+    /// Somebody waited in vain on one of this driver's connections: it may be half-open, or busy still with what was
+    /// given up, and the others may be no better. None that idles may be handed out again.
+    fn distrust(&self) {}
+
     /// Begins. The session must end by itself if it idles inside the transaction for longer than `idle_limit`.
     fn begin<'c>(
         &'c self,

@@ -118,6 +118,10 @@ impl TxDriver for Deadpool {
         super::object(&self.pool).await
     }
 
+    fn distrust(&self) {
+        self.pool.retain(|_, _| false);
+    }
+
     async fn begin<'c>(
         &'c self,
         conn: &'c mut Object,
@@ -182,6 +186,10 @@ impl TxDriver for TokioPostgres {
 
     async fn acquire(&self) -> Result<Object> {
         super::object(&self.pool).await
+    }
+
+    fn distrust(&self) {
+        self.pool.retain(|_, _| false);
     }
 
     async fn begin<'c>(

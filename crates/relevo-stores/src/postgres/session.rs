@@ -112,8 +112,24 @@ impl Session {
             Ok(result) => result.map_err(from_driver),
             Err(_) => {
                 self.in_doubt.store(true, Ordering::Relaxed);
+                self.distrust_idle_ones();
                 Err(error(Kind::Timeout, format!("no answer within {:?}", self.limit)))
             }
+        }
+    }
+
+    /// Who does not answer here may not answer on other connections either. Those that idle are made anew: patience
+    /// spent on each of them in turn would add up to minutes.
+    fn distrust_idle_ones(&self) {
+        match &self.object {
+            Some(Lent::ByPool(object)) => {
+                Object::pool(object).inspect(|pool| drop(pool.retain(|_, _| false)));
+            }
+            Some(Lent::Reserved(object)) => {
+                deadpool::managed::Object::pool(object)
+                    .inspect(|pool| drop(pool.retain(|_, _| false)));
+            }
+            None => {}
         }
     }
 

@@ -47,6 +47,10 @@ impl<D: TxDriver> TxDriver for Apart<D> {
         self.driver.acquire().await
     }
 
+    fn distrust(&self) {
+        self.driver.distrust();
+    }
+
     async fn begin<'c>(
         &'c self,
         conn: &'c mut Self::Conn,

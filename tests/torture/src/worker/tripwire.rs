@@ -206,6 +206,10 @@ impl<D: TxDriver> TxDriver for Tripped<D> {
         acquired
     }
 
+    fn distrust(&self) {
+        self.0.distrust();
+    }
+
     async fn begin<'c>(
         &'c self,
         conn: &'c mut Self::Conn,

@@ -3,7 +3,7 @@ use super::{PAUSES, told_to_stop};
 use crate::broker::cloudevents::Binding;
 use crate::broker::{Foreign, Incoming, Settle, Tag};
 use crate::error::{Error, Kind, Result};
-use crate::inbox::direct::{Broken, Direct, commit, in_time};
+use crate::inbox::direct::{Broken, Direct, commit, distrust, in_time};
 use crate::inbox::effect::Effect;
 use crate::inbox::{Handler, Outcome, TxDriver};
 use crate::telemetry;
@@ -76,7 +76,11 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
     /// All of them in one transaction; if that breaks, each in its own.
     async fn once(&self, meeting: Meeting) -> Result<Settled> {
         if meeting.len() > 1 && !self.slow {
-            match self.together(meeting.clone()).await {
+            match self
+                .together(meeting.clone())
+                .await
+                .inspect_err(|broken| distrust(&self.driver, broken))
+            {
                 Ok(settled) => return Ok(settled),
                 Err(Broken::Attempt(..)) => telemetry::count("relevo_aborted_total", &self.name, 1),
                 Err(Broken::Store(error)) if error.kind() == Kind::TransactionConflict => {
@@ -138,7 +142,7 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         } else {
             self.together(meeting.clone()).await
         };
-        let (kind, error) = match tried {
+        let (kind, error) = match tried.inspect_err(|broken| distrust(&self.driver, broken)) {
             Ok(settled) => return Ok(settled),
             Err(Broken::Attempt(kind, error)) => (kind, error),
             Err(Broken::Store(error)) => return Err(error),
@@ -148,7 +152,11 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             error: format!("{}: {error}", kind.code()),
             after: None,
         };
-        match self.answered(meeting, outcome).await {
+        match self
+            .answered(meeting, outcome)
+            .await
+            .inspect_err(|broken| distrust(&self.driver, broken))
+        {
             Ok(settled) => Ok(settled),
             Err(Broken::Store(error)) => Err(error),
             Err(Broken::Attempt(kind, error)) => Err(Error::new(kind, error)),
