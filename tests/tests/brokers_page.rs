@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
 use relevo_brokers::http::{HttpConfig, HttpPublisher};
+use relevo_brokers::kafka::{KafkaConfig, KafkaPublisher};
 use relevo_brokers::memory::MemoryBroker;
 use relevo_brokers::nats::{NatsConfig, NatsPublisher};
 use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher};
@@ -11,9 +12,10 @@ use relevo_testkit::conformance::broker::{BROKER_CAPABILITIES, broker_capability
 fn shipped() -> Vec<(&'static str, Capabilities)> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let _entered = runtime.enter();
-    let publishers: [Box<dyn Publisher>; 4] = [
+    let publishers: [Box<dyn Publisher>; 5] = [
         Box::new(RabbitMqPublisher::new(RabbitMqConfig::to("amqp://localhost").unwrap())),
         Box::new(NatsPublisher::new(NatsConfig::to("nats://localhost").unwrap())),
+        Box::new(KafkaPublisher::new(KafkaConfig::to("kafka://localhost").unwrap())),
         Box::new(HttpPublisher::new(HttpConfig::to("http://localhost").unwrap())),
         Box::new(MemoryBroker::new().publisher()),
     ];

@@ -170,6 +170,17 @@ async fn by_nats_and_nats_py() {
     an_event_goes_its_whole_way(Destination { program, address, name, table }).await;
 }
 
+#[cfg(feature = "kafka")]
+#[tokio::test(flavor = "multi_thread")]
+async fn by_kafka_and_confluent_kafka() {
+    let started = tokio::task::spawn_blocking(services::Kafka::shared).await.unwrap();
+    let Some(server) = services::require(started) else { return };
+    let (address, name) = (server.bootstrap(), unique_name("orders"));
+    let table = format!("url = \"kafka://{address}\"\ntopic = \"{name}\"\n");
+    let program = "consume_kafka.py";
+    an_event_goes_its_whole_way(Destination { program, address, name, table }).await;
+}
+
 fn check(shop: &Shop) {
     assert_eq!(shop.number("SELECT count(*) FROM orders"), COMMITTED);
     let apart = "SELECT count(*) FROM orders FULL JOIN effects USING (number) \

@@ -2,12 +2,14 @@
 //!
 //! - [`BrokerCluster`]: what each broker's cluster provides
 //! - [`cases`]: what is promised meanwhile
-//! - `rabbitmq`, `nats`: one file for each broker
+//! - `rabbitmq`, `nats`, `kafka`: one file for each broker
 
 pub mod cases;
+mod kafka;
 mod nats;
 mod rabbitmq;
 
+pub use kafka::KafkaCluster;
 pub use nats::NatsCluster;
 pub use rabbitmq::RabbitMqCluster;
 

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod isolation;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod nats;
 mod rabbitmq;
 mod support;
