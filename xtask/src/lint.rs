@@ -51,7 +51,8 @@ fn fmt() -> Result<Outcome> {
 /// With the tests' profile: build scripts and macros are then compiled once for both.
 fn clippy() -> Result<Outcome> {
     let args = ["clippy", "--workspace", "--all-targets", "--profile", "checked", "--locked"];
-    loudly(cargo().args(args).args(["--", "-D", "warnings"])).map(|()| Passed)
+    let everything = ["--features", "relevo-daemon/full", "--", "-D", "warnings"];
+    loudly(cargo().args(args).args(everything)).map(|()| Passed)
 }
 
 fn doc() -> Result<Outcome> {
