@@ -91,6 +91,7 @@ pub fn quick() -> RelayConfig {
     config.lease = Duration::from_secs(1);
     config.poll = (Duration::from_millis(5), Duration::from_millis(50));
     config.poll_with_doorbell = Duration::from_millis(500);
+    config.record_every = Duration::from_millis(10);
     config.lazy_record = Duration::from_millis(100);
     config.retry = RetryPolicy::ladder([Duration::from_millis(20), Duration::from_millis(20)]);
     config

@@ -34,9 +34,9 @@ pub enum Action {
         /// At most this many.
         max_rows: usize,
     },
-    /// Hand a batch over and record it.
+    /// Hand a batch over; record it if its effects share the transaction.
     Deliver(Box<Batch>),
-    /// Record changes that hand nothing over.
+    /// Record changes of several lanes, all or nothing.
     Record(Vec<LaneChange>),
 }
 
@@ -50,6 +50,16 @@ pub enum Delivery {
     /// The change is durable. `rest` was not decided, because the destination is `down`.
     Recorded {
         /// What was recorded.
+        change: LaneChange,
+        /// What was not decided.
+        rest: Vec<Item>,
+        /// Why the rest was not decided.
+        down: Option<String>,
+    },
+    /// Confirmed or refused, and not recorded yet: the machine records it, many lanes at once. `rest` was not decided,
+    /// because the destination is `down`.
+    Decided {
+        /// What is to be recorded.
         change: LaneChange,
         /// What was not decided.
         rest: Vec<Item>,
@@ -142,7 +152,7 @@ pub enum Input {
         /// The outcome.
         delivery: Box<Delivery>,
     },
-    /// What became of changes that hand nothing over.
+    /// What became of changes that the machine had recorded.
     Recorded {
         /// The changes.
         changes: Vec<LaneChange>,

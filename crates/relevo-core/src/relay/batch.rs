@@ -6,7 +6,7 @@ use crate::inbox::Outcome;
 use crate::mutant;
 use crate::outbox::{Death, EventRef, LaneChange, LaneId, ParkKey, Position, Skip, TickRef, Token};
 use crate::retry::{LONGEST_DELAY, Verdict};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,9 @@ pub struct Batch {
     rng: Rng,
     items: Vec<Item>,
     states: Vec<State>,
+    links: Vec<Link>,
+    /// Nothing before this item may go now.
+    scan: usize,
     /// Attempts and deaths in a row of the key's first event, and the verdict of this batch, by key.
     keys: BTreeMap<String, KeyState>,
     single: bool,
@@ -79,6 +82,25 @@ pub struct Batch {
     lapses: Option<Instant>,
     /// The clock that this moment is of.
     clock: Option<Clock>,
+}
+
+/// The items of the same key that stand next to an item.
+#[derive(Debug, Clone, Copy, Default)]
+struct Link {
+    before: Option<usize>,
+    after: Option<usize>,
+}
+
+fn links(items: &[Item]) -> Vec<Link> {
+    let mut links = vec![Link::default(); items.len()];
+    let mut last: HashMap<&str, usize> = HashMap::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        if let Some(before) = last.insert(&item.at.key, index) {
+            links[index].before = Some(before);
+            links[before].after = Some(index);
+        }
+    }
+    links
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -111,6 +133,8 @@ impl Batch {
             kind,
             config,
             rng,
+            links: links(&items),
+            scan: 0,
             items,
             states,
             keys: BTreeMap::new(),
@@ -141,6 +165,8 @@ impl Batch {
             kind,
             config,
             rng,
+            links: links(&items),
+            scan: 0,
             items,
             states,
             keys,
@@ -234,23 +260,30 @@ impl Batch {
     /// then ask again: settling releases the next of the key.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: settling releases more")]
     pub fn next(&mut self) -> Option<usize> {
-        let index = (0..self.items.len())
-            .find(|&i| self.states[i] == State::Waiting && !self.key_is_under_way(i))?;
-        self.states[index] = State::UnderWay;
-        Some(index)
+        let may_go = |i: &usize| self.states[*i] == State::Waiting && !self.waits_for_another(*i);
+        let found = (self.scan..self.items.len()).find(may_go);
+        self.scan = found.map_or(self.items.len(), |index| index + 1);
+        self.states[found?] = State::UnderWay;
+        found
     }
 
-    fn key_is_under_way(&self, index: usize) -> bool {
+    /// Is the one before it of its key still to be decided?
+    fn waits_for_another(&self, index: usize) -> bool {
         if self.config.several_per_key() || mutant!(SeveralInFlightPerKey) {
             return false;
         }
-        let key = &self.items[index].at.key;
-        (0..index)
-            .any(|i| matches!(self.states[i], State::UnderWay) && self.items[i].at.key == *key)
+        let undecided = |i: usize| matches!(self.states[i], State::Waiting | State::UnderWay);
+        self.links[index].before.is_some_and(undecided)
     }
 
     /// Takes the outcome of an event that was handed over. Outcomes of one key are taken in its order.
     pub fn settle(&mut self, index: usize, outcome: Outcome) {
+        // The next of its key may go now.
+        self.scan = self.scan.min(self.links[index].after.unwrap_or(self.scan));
+        if outcome == Outcome::Done && self.keys.is_empty() {
+            self.states[index] = State::Done;
+            return;
+        }
         let key = self.items[index].at.key.clone();
         let state = match outcome {
             // It was under way together with one before it that failed.

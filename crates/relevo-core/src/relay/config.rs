@@ -88,7 +88,10 @@ pub struct RelayConfig {
     /// A follower in the same batch may go on after a dead letter or skip that is not recorded yet
     /// (true for direct handlers, where all is recorded in one transaction).
     pub one_transaction: bool,
-    /// Idle lanes write their cursor this late.
+    /// What a broker confirmed is recorded this late, so that many batches of many lanes share a transaction. A crash
+    /// brings copies of what was confirmed meanwhile.
+    pub record_every: Duration,
+    /// A cursor that only passed events nobody wants is written this late.
     pub lazy_record: Duration,
 }
 
@@ -113,6 +116,7 @@ impl Default for RelayConfig {
             max_parked_keys: 10_000,
             max_deaths_in_a_row: 100,
             one_transaction: true,
+            record_every: Duration::from_millis(100),
             lazy_record: Duration::from_secs(5),
         }
     }

@@ -1,5 +1,6 @@
 use super::batch::{Batch, Item};
 use super::config::RelayConfig;
+use super::cursor::Cursor;
 use crate::clock::{Instant, Rng};
 use crate::event::Event;
 use crate::mutant;
@@ -22,10 +23,9 @@ pub(super) struct Lane {
     pub(super) token: Token,
     /// When we took it: an older answer to a beat says nothing about it.
     pub(super) taken: Instant,
-    /// Where the stored cursor stands.
-    durable: Position,
-    /// Up to where all is decided; ahead of `durable` only by rows that hand nothing over.
-    decided: Position,
+    cursor: Cursor,
+    /// It goes to another owner as soon as nothing of it is under way or unrecorded.
+    pub(super) leaving: bool,
     /// Up to where rows were read.
     read: Position,
     queue: VecDeque<Item>,
@@ -39,7 +39,6 @@ pub(super) struct Lane {
     last_was_page: bool,
     /// What is under way concerns refs of a parked key, not rows of the queue.
     draining: bool,
-    lagging_since: Option<Instant>,
     /// How often the destination was down for what stands first, and how often it had answered before that.
     downs: Option<(u32, u64)>,
     /// It is this lane's first event that fails, rather than the destination.
@@ -56,8 +55,10 @@ enum Work {
     Idle,
     /// Memory is void: it must be read again before anything else.
     Void,
-    /// One thing is under way.
+    /// One thing is under way, beside a record that only moves the cursor.
     Busy,
+    /// As busy, but memory is void by now.
+    Doomed,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,11 +87,11 @@ impl Lane {
         config: &RelayConfig,
     ) -> Self {
         let mut lane = Self {
+            cursor: Cursor::at(id.clone(), token, state.position),
             id,
             token,
             taken: now,
-            durable: Position::default(),
-            decided: Position::default(),
+            leaving: false,
             read: Position::default(),
             queue: VecDeque::new(),
             bytes: 0,
@@ -100,7 +101,6 @@ impl Lane {
             alone: 0,
             last_was_page: false,
             draining: false,
-            lagging_since: None,
             downs: None,
             to_blame: false,
             stopped: None,
@@ -112,13 +112,11 @@ impl Lane {
 
     /// Starts over from what the store has.
     pub(super) fn loaded(&mut self, state: LaneState, now: Instant, config: &RelayConfig) {
-        self.durable = state.position;
-        self.decided = state.position;
+        self.cursor = Cursor::at(self.id.clone(), self.token, state.position);
         self.read = state.position;
         self.queue.clear();
         self.bytes = 0;
         self.requests.clear();
-        self.lagging_since = None;
         self.alone = 0;
         self.work = Work::Idle;
         let parked = |key: crate::outbox::ParkedKey| {
@@ -139,8 +137,7 @@ impl Lane {
             // It reads no further, and what it has read must not fill the memory that other lanes need.
             self.queue.clear();
             self.bytes = 0;
-            self.read = self.durable;
-            self.decided = self.durable;
+            self.read = self.cursor.decided();
         }
         self.stopped = too_many.then(|| {
             let code = crate::error::Kind::TooManyParkedKeys.code();
@@ -152,25 +149,49 @@ impl Lane {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.work == Work::Busy
+        matches!(self.work, Work::Busy | Work::Doomed)
     }
 
     pub(super) fn is_void(&self) -> bool {
-        self.work == Work::Void
+        matches!(self.work, Work::Void | Work::Doomed)
+    }
+
+    /// Nothing is under way, and another owner would hand over nothing again.
+    pub(super) fn may_leave(&self) -> bool {
+        !self.is_busy() && (self.is_void() || self.cursor.has_all_recorded())
     }
 
     /// Nothing is under way and nothing decided is unrecorded.
     pub(super) fn is_settled(&self) -> bool {
-        self.work == Work::Idle && self.durable == self.decided
+        self.work == Work::Idle && self.cursor.is_settled()
     }
 
     pub(super) fn set_busy(&mut self) {
         self.work = Work::Busy;
     }
 
-    /// What memory has of this lane is no longer trusted.
+    /// What memory has of this lane is no longer trusted. What was under way has ended.
     pub(super) fn void(&mut self) {
         self.work = Work::Void;
+        self.cursor.forget_outcome();
+    }
+
+    /// What memory has of this lane is no longer trusted, from the moment on at which what is under way has ended.
+    fn doom(&mut self) {
+        match self.work {
+            // Nothing is heard any more of a batch whose outcome is known.
+            Work::Busy if !self.cursor.has_outcome() => self.work = Work::Doomed,
+            _ => self.void(),
+        }
+    }
+
+    /// What was under way has ended: was memory void before that?
+    pub(super) fn ends_doomed(&mut self) -> bool {
+        let doomed = self.work == Work::Doomed;
+        if doomed {
+            self.void();
+        }
+        doomed
     }
 
     pub(super) fn parked_keys(&self) -> usize {
@@ -188,7 +209,7 @@ impl Lane {
     /// Where this lane would be read on from, if it has room.
     pub(super) fn reads_from(&self, config: &RelayConfig) -> Option<Position> {
         let room = self.queue.len() < config.lane_queue.div_ceil(2) || mutant!(UnboundedQueue);
-        (room && self.stopped.is_none() && self.work != Work::Void).then_some(self.read)
+        (room && self.stopped.is_none() && !self.is_void()).then_some(self.read)
     }
 
     /// Nothing can be read from `start` any more. A lane with something under way finds out when that has ended.
@@ -207,7 +228,7 @@ impl Lane {
         end: Position,
         config: &RelayConfig,
     ) {
-        if self.read != start || self.work == Work::Void {
+        if self.read != start || self.is_void() {
             // The lane was loaded again meanwhile: the page belongs to a time before.
             return;
         }
@@ -229,7 +250,7 @@ impl Lane {
     fn decide_nothing_waits(&mut self) {
         let none_waits = self.queue.is_empty() && self.work == Work::Idle;
         if none_waits || mutant!(RecordsWhatWasRead) {
-            self.decided = self.read;
+            self.cursor.decide(self.read);
         }
     }
 
@@ -249,14 +270,15 @@ impl Lane {
         rng: &mut Rng,
     ) -> Option<Wish> {
         match self.work {
-            Work::Busy => return None,
-            Work::Void => return Some(Wish::Load),
+            Work::Busy | Work::Doomed => return None,
+            Work::Void => return (!self.cursor.is_moving()).then_some(Wish::Load),
             Work::Idle => {}
         }
-        if !self.requests.is_empty() {
+        // A lane's records come one after the other.
+        if !self.requests.is_empty() && !self.cursor.is_moving() {
             return Some(Wish::Record(self.carry_out_requests()));
         }
-        if may_deliver {
+        if may_deliver && !self.leaving {
             let due = self.due_key(now);
             let held = mutant!(ParkedKeyStopsLane) && !self.parked.is_empty();
             let pages = !self.queue.is_empty() && self.stopped.is_none() && !held;
@@ -271,13 +293,29 @@ impl Lane {
                 return Some(Wish::Deliver(Box::new(self.cut(probe, config, rng))));
             }
         }
-        self.lag(now, config).map(Wish::Record)
+        self.cursor.lag(now, config.lazy_record).map(Wish::Record)
+    }
+
+    /// Is it time to record what was confirmed?
+    pub(super) fn flush_is_due(&self, now: Instant, config: &RelayConfig) -> bool {
+        self.cursor.flush_is_due(now, config.record_every)
+            || self.leaving && !self.cursor.has_all_recorded() && !self.cursor.is_moving()
+    }
+
+    /// The change that records what was confirmed.
+    pub(super) fn flush(&mut self) -> Option<LaneChange> {
+        if self.is_void() { None } else { self.cursor.flush() }
+    }
+
+    /// What must be recorded before the lane goes on.
+    pub(super) fn outcome_to_record(&mut self) -> Option<LaneChange> {
+        self.cursor.outcome_to_record()
     }
 
     /// Does the lane have anything to hand over (so that asking the breaker makes sense)?
     pub(super) fn has_due(&self, now: Instant) -> bool {
         let pages = !self.queue.is_empty() && self.stopped.is_none();
-        self.work == Work::Idle && (pages || self.due_key(now).is_some())
+        self.work == Work::Idle && !self.leaving && (pages || self.due_key(now).is_some())
     }
 
     fn due_key(&self, now: Instant) -> Option<String> {
@@ -286,8 +324,7 @@ impl Lane {
     }
 
     fn carry_out_requests(&mut self) -> LaneChange {
-        let mut change =
-            LaneChange::moving(self.id.clone(), self.token, self.durable, self.decided);
+        let mut change = self.catch_up();
         change.replayed = self.requests.iter().map(|request| request.id).collect();
         change
     }
@@ -309,7 +346,7 @@ impl Lane {
         let parked = |key: &str| self.parked.contains_key(key) && !mutant!(IgnoreParked);
         let batch = Batch::page(
             (self.id.clone(), self.token),
-            self.durable,
+            self.cursor.durable(),
             end,
             items,
             parked,
@@ -324,19 +361,9 @@ impl Lane {
         if self.to_blame { batch.blamed() } else { batch }
     }
 
-    /// A cursor that lags behind what is decided is written late, when nothing else writes it.
-    fn lag(&mut self, now: Instant, config: &RelayConfig) -> Option<LaneChange> {
-        if self.durable == self.decided {
-            self.lagging_since = None;
-            return None;
-        }
-        let since = *self.lagging_since.get_or_insert(now);
-        (now.since(since) >= config.lazy_record).then(|| self.catch_up())
-    }
-
-    /// The change that writes down what is decided.
-    pub(super) fn catch_up(&self) -> LaneChange {
-        LaneChange::moving(self.id.clone(), self.token, self.durable, self.decided)
+    /// The change that writes down what is decided; it is to be recorded.
+    pub(super) fn catch_up(&mut self) -> LaneChange {
+        self.cursor.catch_up()
     }
 
     /// The refs of a due key came.
@@ -347,15 +374,9 @@ impl Lane {
         max_rows: usize,
         config: &Arc<RelayConfig>,
         rng: &mut Rng,
-    ) -> Wish {
+    ) -> Batch {
         let parked =
             self.parked.get(key).cloned().unwrap_or(Parked { attempts: 0, deaths: 0, due: None });
-        if events.is_empty() {
-            let mut change =
-                LaneChange::moving(self.id.clone(), self.token, self.durable, self.decided);
-            change.unparked.push(key.to_owned());
-            return Wish::Record(change);
-        }
         let all = events.len() < max_rows;
         let item = |event: ParkedEvent| Item {
             from: TickRef::default(),
@@ -373,14 +394,52 @@ impl Lane {
         // A drain moves no cursor: it writes what is durable over itself, fenced like every other change.
         let batch = Batch::drain(
             (self.id.clone(), self.token),
-            self.durable,
+            self.cursor.durable(),
             key,
             items,
             all,
             config.clone(),
             rng,
         );
-        Wish::Deliver(Box::new(self.marked(batch, alone)))
+        self.marked(batch, alone)
+    }
+
+    /// A parked key turned out to have nothing behind it.
+    pub(super) fn nothing_waits_behind(&mut self, key: &str) {
+        let mut change = self.cursor.staying();
+        change.unparked.push(key.to_owned());
+        self.decided(change, Vec::new());
+    }
+
+    /// A batch was confirmed, every event of its beginning: the lane goes on, and that is recorded later.
+    pub(super) fn confirmed(&mut self, change: &LaneChange, rest: Vec<Item>, now: Instant) {
+        self.put_back(rest);
+        self.cursor.confirm(change, now);
+        self.decide_nothing_waits();
+    }
+
+    /// What became of a batch is more than confirms: it must be recorded before the lane goes on.
+    pub(super) fn decided(&mut self, change: LaneChange, rest: Vec<Item>) {
+        self.cursor.keep(change, rest);
+    }
+
+    /// A record of this lane came to its end. Whatever else is under way goes on, unless memory is void now.
+    pub(super) fn record_ended(
+        &mut self,
+        change: &LaneChange,
+        failed: bool,
+        now: Instant,
+        config: &RelayConfig,
+    ) {
+        match (self.cursor.end_move(change, failed), failed) {
+            (true, true) => self.doom(),
+            (true, false) => {}
+            (false, true) => self.void(),
+            (false, false) => {
+                let rest = self.cursor.take_outcome();
+                self.recorded_with_rest(change, rest, now, config);
+            }
+        }
     }
 
     /// A change of this lane is durable; `rest` was not decided.
@@ -398,11 +457,7 @@ impl Lane {
     /// A change of this lane is durable.
     pub(super) fn recorded(&mut self, change: &LaneChange, now: Instant, config: &RelayConfig) {
         self.work = Work::Idle;
-        self.durable = change.after;
-        self.lagging_since = None;
-        if self.decided < self.durable || self.queue.is_empty() {
-            self.decided = self.durable;
-        }
+        self.cursor.recorded(change.after, self.queue.is_empty());
         for key in &change.parked {
             let due = key.retry_in.map(|delay| now + delay);
             self.parked.insert(
@@ -457,8 +512,8 @@ impl Lane {
     pub(super) fn wake_at(&self, config: &RelayConfig) -> Option<Instant> {
         let due = self.parked.values().filter_map(|parked| parked.due).min();
         let due = due.filter(|_| self.work == Work::Idle);
-        let lazy = self.lagging_since.map(|since| since + config.lazy_record);
-        [due, lazy].into_iter().flatten().min()
+        let record = self.cursor.wake_at(config.record_every, config.lazy_record);
+        [due, record].into_iter().flatten().min()
     }
 }
 

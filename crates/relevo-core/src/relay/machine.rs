@@ -38,8 +38,6 @@ pub struct Relay {
     answers: u64,
     /// Batches of parked events, read and ready to go.
     drained: Vec<Batch>,
-    /// Changes of parked keys that turned out to have nothing behind them.
-    emptied: Vec<LaneChange>,
     /// Where the next round of deliveries begins, so that no lane is always last.
     turn: u16,
     taking: bool,
@@ -121,7 +119,6 @@ impl Relay {
             delivering: 0,
             answers: 0,
             drained: Vec::new(),
-            emptied: Vec::new(),
             turn: 0,
             taking: false,
             looked: false,
@@ -344,17 +341,16 @@ impl Relay {
             return self.breaker.inconclusive(now);
         };
         match result {
+            Ok(_) if lane.ends_doomed() => self.breaker.inconclusive(now),
+            Ok(events) if events.is_empty() => {
+                lane.nothing_waits_behind(key);
+                self.breaker.inconclusive(now);
+            }
             Ok(events) => {
-                let wish = lane.drain(key, events, max_rows, &self.config, &mut self.rng);
+                let batch = lane.drain(key, events, max_rows, &self.config, &mut self.rng);
                 self.under_way += 1;
-                match wish {
-                    Wish::Deliver(batch) => {
-                        self.delivering += 1;
-                        self.drained.push(*batch);
-                    }
-                    Wish::Record(change) => self.emptied.push(change),
-                    Wish::Load | Wish::ReadParked(_) => {}
-                }
+                self.delivering += 1;
+                self.drained.push(batch);
             }
             Err(error) => {
                 lane.void();
@@ -376,20 +372,32 @@ impl Relay {
         let Some(lane) = self.lanes.get_mut(&number).filter(|lane| lane.token == token) else {
             return;
         };
+        if lane.ends_doomed() {
+            return;
+        }
+        match &delivery {
+            Delivery::Recorded { down: None, .. } | Delivery::Decided { down: None, .. } => {
+                lane.was_up();
+            }
+            Delivery::Recorded { .. } | Delivery::Decided { .. } | Delivery::Down { .. } => {
+                lane.was_down(self.answers);
+            }
+            Delivery::Aborted { .. } | Delivery::Void(_) => {}
+        }
         match delivery {
-            Delivery::Recorded { change, rest, down } => {
+            Delivery::Recorded { change, rest, down: _ } => {
                 self.counts.moves += 1;
-                match down {
-                    None => lane.was_up(),
-                    Some(_) => lane.was_down(self.answers),
-                }
                 lane.recorded_with_rest(&change, rest, now, &self.config);
                 self.trouble.busy();
             }
-            Delivery::Down { items, reason: _ } => {
-                lane.was_down(self.answers);
-                lane.put_back(items);
+            Delivery::Decided { change, rest, down: _ } => {
+                self.counts.moves += 1;
+                match change.only_moves() {
+                    true => lane.confirmed(&change, rest, now),
+                    false => lane.decided(change, rest),
+                }
             }
+            Delivery::Down { items, reason: _ } => lane.put_back(items),
             Delivery::Aborted { items, reason: _ } => lane.redo_alone(items),
             Delivery::Void(_) if mutant!(TrustMemoryAfterError) => lane.put_back(Vec::new()),
             Delivery::Void(_) => lane.void(),
@@ -398,11 +406,13 @@ impl Relay {
 
     fn judge_destination(&mut self, now: Instant, delivery: &Delivery) {
         match delivery {
-            Delivery::Recorded { down: Some(reason), .. } | Delivery::Down { reason, .. } => {
+            Delivery::Recorded { down: Some(reason), .. }
+            | Delivery::Decided { down: Some(reason), .. }
+            | Delivery::Down { reason, .. } => {
                 self.breaker.down(now, reason.clone());
                 self.counts.moves += 1;
             }
-            Delivery::Recorded { down: None, .. } => {
+            Delivery::Recorded { down: None, .. } | Delivery::Decided { down: None, .. } => {
                 self.answers += 1;
                 self.breaker.up();
             }
@@ -412,18 +422,14 @@ impl Relay {
 
     fn recorded(&mut self, now: Instant, changes: &[LaneChange], result: Result<(), Error>) {
         self.under_way -= 1;
-        let failed = result.is_err();
+        let failed = result.is_err() && !mutant!(TrustMemoryAfterError);
         self.note_trouble(now, result.err());
         for change in changes {
             let lane =
                 self.lanes.get_mut(&change.lane.lane).filter(|lane| lane.token == change.token);
             let Some(lane) = lane else { continue };
-            if failed && !mutant!(TrustMemoryAfterError) {
-                lane.void();
-            } else {
-                self.counts.moves += 1;
-                lane.recorded(change, now, &self.config);
-            }
+            self.counts.moves += u64::from(!failed);
+            lane.record_ended(change, failed, now, &self.config);
         }
     }
 
@@ -435,7 +441,11 @@ impl Relay {
         let mut actions = Vec::new();
         self.sign_life(now, &mut actions);
         self.hand_over_drained(now, &mut actions);
-        if !self.trouble.is_over(now) || !self.is_current(now) {
+        if !self.trouble.is_over(now) {
+            return actions;
+        }
+        self.record_decided(now, &mut actions);
+        if !self.is_current(now) {
             return actions;
         }
         if self.stopping || self.removed {
@@ -467,9 +477,22 @@ impl Relay {
                 lane.void();
             }
         }
-        for change in std::mem::take(&mut self.emptied) {
-            self.breaker.inconclusive(now);
-            actions.push(Action::Record(vec![change]));
+    }
+
+    /// What is decided and not durable yet. What lanes wait for is recorded at once; confirms are gathered for a while,
+    /// and when those of one lane are due, those of all go along. The fence decides whether this owner still may.
+    fn record_decided(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let outcomes: Vec<LaneChange> =
+            self.lanes.values_mut().filter_map(Lane::outcome_to_record).collect();
+        let config = &self.config;
+        let due = self.lanes.values().any(|lane| lane.flush_is_due(now, config));
+        let confirms: Vec<LaneChange> = match due {
+            true => self.lanes.values_mut().filter_map(Lane::flush).collect(),
+            false => Vec::new(),
+        };
+        for changes in [outcomes, confirms].into_iter().filter(|changes| !changes.is_empty()) {
+            self.under_way += 1;
+            actions.push(Action::Record(changes));
         }
     }
 
@@ -510,9 +533,8 @@ impl Relay {
 
     fn take_and_give(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let share = self.leases.share(now);
-        if self.lanes.len() > share {
-            self.give_back(self.lanes.len() - share, actions);
-        } else if !self.taking && self.looked && self.lanes.len() < share {
+        self.give_back(self.lanes.len().saturating_sub(share), actions);
+        if !self.taking && self.looked && self.lanes.len() < share {
             self.take(share - self.lanes.len(), actions);
         }
         self.give_back_leftovers(actions);
@@ -562,16 +584,26 @@ impl Relay {
         (self.rng.next_u64() >> 1).max(1) as Token
     }
 
+    /// Lanes that others should have hand over nothing more, and go when all they had handed over is recorded. What is
+    /// queued is read again by the next owner.
     fn give_back(&mut self, most: usize, actions: &mut Vec<Action>) {
-        let idle: Vec<u16> = self
-            .lanes
-            .iter()
-            // What is queued or lags is read again by the next owner: nothing of it was handed over.
-            .filter(|(_, lane)| !lane.is_busy())
-            .map(|(number, _)| *number)
-            .take(most)
-            .collect();
-        self.release(&idle, actions);
+        self.choose_leaving(most);
+        let ready =
+            |(number, lane): (&u16, &Lane)| (lane.leaving && lane.may_leave()).then_some(*number);
+        let ready: Vec<u16> = self.lanes.iter().filter_map(ready).collect();
+        self.release(&ready, actions);
+    }
+
+    /// As many as are too many; those that are leaving already come first, then those with nothing under way.
+    fn choose_leaving(&mut self, most: usize) {
+        if most == 0 && !self.lanes.values().any(|lane| lane.leaving) {
+            return;
+        }
+        let mut lanes: Vec<&mut Lane> = self.lanes.values_mut().collect();
+        lanes.sort_by_key(|lane| (!lane.leaving, !lane.may_leave()));
+        for (index, lane) in lanes.into_iter().enumerate() {
+            lane.leaving = index < most;
+        }
     }
 
     fn release(&mut self, numbers: &[u16], actions: &mut Vec<Action>) {
@@ -601,7 +633,7 @@ impl Relay {
         }
         let lagging: Vec<LaneChange> = self
             .lanes
-            .values()
+            .values_mut()
             .filter(|lane| !lane.is_settled() && !lane.is_void())
             .map(Lane::catch_up)
             .collect();

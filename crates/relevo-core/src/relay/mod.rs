@@ -9,6 +9,7 @@ mod batch;
 #[cfg(test)]
 mod batch_tests;
 mod config;
+mod cursor;
 mod lane;
 mod machine;
 #[cfg(test)]

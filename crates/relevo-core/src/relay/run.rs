@@ -12,7 +12,7 @@ use crate::outbox::{Claim, LaneChange, MemberId, Store, Subscription, Token};
 use crate::telemetry;
 use async_trait::async_trait;
 use futures::FutureExt;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,7 +195,7 @@ impl Receipt {
 }
 
 /// When each event of a batch was published.
-type Created = BTreeMap<EventId, chrono::DateTime<chrono::Utc>>;
+type Created = Vec<(EventId, chrono::DateTime<chrono::Utc>)>;
 
 struct Shell {
     store: Arc<dyn Store>,
@@ -338,7 +338,9 @@ impl Shell {
         let batch = batch.timed_by(self.clock);
         let delivery = self.destination.deliver(&self.store, batch).await;
         match &delivery {
-            Delivery::Recorded { change, rest, .. } => self.note_recorded(change, rest, created),
+            Delivery::Recorded { change, rest, .. } | Delivery::Decided { change, rest, .. } => {
+                self.note_recorded(change, rest, created);
+            }
             Delivery::Void(error) => {
                 telemetry::count("relevo_void_total", &self.name, 1);
                 self.note(error);
@@ -354,19 +356,20 @@ impl Shell {
         Input::Delivered { lane, token, delivery: Box::new(delivery) }
     }
 
-    fn note_recorded(&self, change: &LaneChange, rest: &[Item], mut created: Created) {
+    fn note_recorded(&self, change: &LaneChange, rest: &[Item], created: Created) {
         telemetry::recorded(&self.name, change);
         let refs = change
             .deaths
             .iter()
             .map(|death| &death.event)
-            .chain(change.skips.iter().map(|skip| &skip.event));
-        for not_delivered in refs.chain(&change.waiting).chain(rest.iter().map(|item| &item.at)) {
-            created.remove(&not_delivered.id);
-        }
+            .chain(change.skips.iter().map(|skip| &skip.event))
+            .chain(&change.waiting)
+            .chain(rest.iter().map(|item| &item.at));
+        let not_delivered: BTreeSet<EventId> = refs.map(|event| event.id).collect();
+        let delivered = created.iter().filter(|(id, _)| !not_delivered.contains(id));
         let now = chrono::Utc::now();
-        for created in created.into_values().take(change.delivered as usize) {
-            telemetry::latency(&self.name, (now - created).to_std().unwrap_or_default());
+        for (_, created) in delivered.take(change.delivered as usize) {
+            telemetry::latency(&self.name, (now - *created).to_std().unwrap_or_default());
         }
         for death in &change.deaths {
             tracing::error!(subscription = %self.name, event = %death.event.id, class = %death.class, error = death.error, "dead letter");

@@ -331,6 +331,8 @@ fn limits() -> String {
 # handler_limit = "{limit}"
 # How long SIGTERM waits for what is under way.
 # drain = "{drain}"
+# What a broker confirmed is written down this late, many lanes at once; a crash brings copies of it.
+# record_every = "{record_every}"
 # Most events a lane holds in memory; most rows and payload bytes of one page; and the payload bytes of a subscription
 # in memory at which reading pauses.
 # lane_queue = {queue}
@@ -346,6 +348,7 @@ fn limits() -> String {
         poll_min = written(relay.poll.0),
         poll_max = written(relay.poll.1),
         limit = written(HANDLER_LIMIT),
+        record_every = written(relay.record_every),
         queue = relay.lane_queue,
         rows = relay.page_rows,
         bytes = relay.page_bytes,

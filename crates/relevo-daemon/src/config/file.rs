@@ -192,6 +192,7 @@ pub(super) struct LimitsTable {
     pub(super) poll_max: Option<Span>,
     pub(super) handler_limit: Option<Span>,
     pub(super) drain: Option<Span>,
+    pub(super) record_every: Option<Span>,
     pub(super) lane_queue: Option<u32>,
     pub(super) page_rows: Option<u32>,
     pub(super) page_bytes: Option<u32>,

@@ -2,7 +2,7 @@
 
 use super::PostgresStore;
 use super::errors::on_commit;
-use super::session::args;
+use super::session::{Session, args};
 use relevo_core::Result;
 use relevo_core::outbox::{Death, EventRef, LaneChange, ParkKey, Position, Skip};
 use serde_json::{Map, Value, json};
@@ -17,12 +17,69 @@ impl PostgresStore {
             return Ok(());
         }
         let session = self.session().await?;
-        // A cursor that is lost in a crash only brings copies; everything else must last.
-        let durable = changes.iter().any(|change| !change.only_moves());
+        let together = |change: &LaneChange| {
+            change.only_moves() && change.lane.subscription == changes[0].lane.subscription
+        };
+        if changes.iter().all(together) {
+            return move_all(&session, changes).await;
+        }
         let text = Value::Array(changes.iter().map(to_json).collect()).to_string();
-        let sql = "SELECT relevo.record_all($1::text::jsonb, $2)";
-        session.query(sql, args![text, durable]).await.map_err(on_commit)?;
+        let sql = "SELECT relevo.record_all($1::text::jsonb)";
+        session.query(sql, args![text]).await.map_err(on_commit)?;
         Ok(())
+    }
+}
+
+/// Cursors of one subscription that only move.
+async fn move_all(session: &Session, changes: &[LaneChange]) -> Result<()> {
+    let subscription = &*changes[0].lane.subscription;
+    let lanes: Vec<i16> = changes.iter().map(|change| change.lane.lane as i16).collect();
+    let tokens: Vec<i64> = changes.iter().map(|change| change.token).collect();
+    let delivered: Vec<i64> = changes.iter().map(|change| change.delivered as i64).collect();
+    let before = Columns::of(changes.iter().map(|change| change.before));
+    let after = Columns::of(changes.iter().map(|change| change.after));
+    let sql = "SELECT relevo.move_all($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+    let args = args![
+        subscription,
+        lanes,
+        tokens,
+        delivered,
+        before.from,
+        before.from_nonce,
+        before.to,
+        before.to_nonce,
+        before.seq,
+        after.from,
+        after.from_nonce,
+        after.to,
+        after.to_nonce,
+        after.seq,
+    ];
+    session.query(sql, args).await.map_err(on_commit)?;
+    Ok(())
+}
+
+/// Positions as columns.
+#[derive(Default)]
+struct Columns {
+    from: Vec<i64>,
+    from_nonce: Vec<i64>,
+    to: Vec<Option<i64>>,
+    to_nonce: Vec<Option<i64>>,
+    seq: Vec<i64>,
+}
+
+impl Columns {
+    fn of(positions: impl Iterator<Item = Position>) -> Self {
+        let mut columns = Self::default();
+        for position in positions {
+            columns.from.push(position.from.number);
+            columns.from_nonce.push(position.from.nonce);
+            columns.to.push(position.to.map(|to| to.number));
+            columns.to_nonce.push(position.to.map(|to| to.nonce));
+            columns.seq.push(position.seq);
+        }
+        columns
     }
 }
 

@@ -127,6 +127,9 @@ fn delivery(delivery: &Delivery) -> String {
         Delivery::Recorded { change: recorded, rest, down } => {
             format!("recorded {} (rest {}, down {down:?})", change(recorded), rest.len())
         }
+        Delivery::Decided { change: decided, rest, down } => {
+            format!("decided {} (rest {}, down {down:?})", change(decided), rest.len())
+        }
         Delivery::Down { reason, .. } => format!("down: {reason}"),
         Delivery::Aborted { reason, .. } => format!("aborted: {reason}"),
         Delivery::Void(error) => format!("void: {}", failure(error)),

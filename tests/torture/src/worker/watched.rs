@@ -26,6 +26,7 @@ impl Destination for Watched {
         let delivery = self.destination.deliver(store, batch).await;
         let how = match &delivery {
             Delivery::Recorded { .. } => "recorded".to_owned(),
+            Delivery::Decided { .. } => "decided".to_owned(),
             Delivery::Down { .. } => "down".to_owned(),
             Delivery::Aborted { .. } => "aborted".to_owned(),
             Delivery::Void(error) => format!("void {}", error.code()),

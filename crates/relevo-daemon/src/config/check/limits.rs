@@ -34,6 +34,7 @@ impl Check {
         relay.lease = table.lease.map_or(relay.lease, |span| span.0);
         relay.poll.0 = table.poll_min.map_or(relay.poll.0, |span| span.0);
         relay.poll.1 = table.poll_max.map_or(relay.poll.1, |span| span.0);
+        relay.record_every = table.record_every.map_or(relay.record_every, |span| span.0);
         relay.lane_queue = table.lane_queue.map_or(relay.lane_queue, |n| n as usize);
         relay.page_rows = table.page_rows.map_or(relay.page_rows, |n| n as usize);
         relay.page_bytes = table.page_bytes.map_or(relay.page_bytes, |n| n as usize);

@@ -178,11 +178,11 @@ END
 $$;
 
 -- Changes of several lanes, all or nothing; every fence comes after every row, in the order of the lanes.
-CREATE FUNCTION relevo.record_all(changes jsonb, wait boolean) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION relevo.record_all(changes jsonb) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     change jsonb;
 BEGIN
-    PERFORM relevo.durable(wait);
+    PERFORM relevo.durable(true);
     FOR change IN SELECT c FROM pg_catalog.jsonb_array_elements(changes) AS c LOOP
         PERFORM relevo.record_rows(change);
     END LOOP;
@@ -190,5 +190,35 @@ BEGIN
                   ORDER BY c->>'subscription', (c->>'lane')::smallint LOOP
         PERFORM relevo.fence(change);
     END LOOP;
+END
+$$;
+
+-- Cursors of several lanes that only move, all or nothing: one statement however many they are. A cursor that is lost
+-- in a crash only brings copies, so nobody waits for the disk.
+CREATE FUNCTION relevo.move_all(s text, lanes smallint[], tokens bigint[], delivered bigint[],
+    before_from bigint[], before_from_nonce bigint[], before_to bigint[], before_to_nonce bigint[], before_seq bigint[],
+    after_from bigint[], after_from_nonce bigint[], after_to bigint[], after_to_nonce bigint[], after_seq bigint[])
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    matched bigint;
+BEGIN
+    PERFORM relevo.durable(false);
+    PERFORM relevo.lock_records(s, false);
+    UPDATE relevo.cursor c
+       SET from_number = m.af, from_nonce = m.afn, to_number = m.at, to_nonce = m.atn, seq = m.aseq,
+           delivered = c.delivered + m.d, moved_at = pg_catalog.clock_timestamp()
+      FROM unnest(lanes, tokens, move_all.delivered, before_from, before_from_nonce, before_to, before_to_nonce, before_seq,
+                  after_from, after_from_nonce, after_to, after_to_nonce, after_seq)
+           AS m (lane, token, d, bf, bfn, bt, btn, bseq, af, afn, at, atn, aseq)
+     WHERE c.subscription = s AND c.lane = m.lane AND c.token = m.token
+       AND c.from_number = m.bf AND c.from_nonce = m.bfn AND c.seq = m.bseq
+       AND c.to_number IS NOT DISTINCT FROM m.bt AND c.to_nonce IS NOT DISTINCT FROM m.btn
+       AND EXISTS (SELECT FROM relevo.tick t WHERE t.number = m.af AND t.nonce = m.afn)
+       AND (m.at IS NULL OR EXISTS (SELECT FROM relevo.tick t WHERE t.number = m.at AND t.nonce = m.atn));
+    GET DIAGNOSTICS matched = ROW_COUNT;
+    IF matched <> pg_catalog.cardinality(lanes) THEN
+        PERFORM relevo.stale(pg_catalog.format('of %s lanes of %s only %s are where their owner left them',
+            pg_catalog.cardinality(lanes), s, matched));
+    END IF;
 END
 $$;
