@@ -43,11 +43,24 @@ impl Broken {
     }
 }
 
-/// After a transaction that broke, and whose connection has been given back: one that nobody heard from again must
-/// not be the next one's.
+/// The end of a transaction's connection: one that nobody heard from again must not be the next one's.
+pub(super) fn give_back<D: TxDriver, T>(
+    driver: &D,
+    conn: Option<D::Conn>,
+    result: Result<T, Broken>,
+) -> Result<T, Broken> {
+    if let Err(broken) = &result
+        && broken.in_doubt()
+    {
+        driver.distrust(conn);
+    }
+    result
+}
+
+/// The same, after the connection itself has gone back.
 pub(super) fn distrust<D: TxDriver>(driver: &D, broken: &Broken) {
     if broken.in_doubt() {
-        driver.distrust();
+        driver.distrust(None);
     }
 }
 
@@ -73,7 +86,16 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     /// One transaction for the batch, a savepoint for each event; the fence is its last statement.
     async fn shared(&self, batch: &mut Batch) -> Result<Delivery, Broken> {
         let mut slot = None;
-        let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
+        let shared = self.shared_on(&mut slot, batch).await;
+        give_back(&self.driver, slot, shared)
+    }
+
+    async fn shared_on(
+        &self,
+        slot: &mut Option<D::Conn>,
+        batch: &mut Batch,
+    ) -> Result<Delivery, Broken> {
+        let mut effect = Effect::new(&self.driver, slot, self.idle_limit);
         let share = batch.len() > 1;
         if share {
             in_time(effect.tx()).await?;
@@ -140,11 +162,7 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     /// One event with a transaction of its own, begun by the handler's first use of it.
     async fn single(&self, store: &Arc<dyn Store>, mut batch: Batch) -> Delivery {
         let Some(index) = batch.next() else { return record_apart(store, batch).await };
-        let outcome = match self
-            .alone(&batch, index)
-            .await
-            .inspect_err(|broken| distrust(&self.driver, broken))
-        {
+        let outcome = match self.alone(&batch, index).await {
             Ok(Ok(delivery)) => return delivery,
             Ok(Err(outcome)) => outcome,
             Err(Broken::Attempt(kind, error)) => Outcome::Failed {
@@ -165,7 +183,17 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
         index: usize,
     ) -> Result<Result<Delivery, Outcome>, Broken> {
         let mut slot = None;
-        let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
+        let alone = self.alone_on(&mut slot, batch, index).await;
+        give_back(&self.driver, slot, alone)
+    }
+
+    async fn alone_on(
+        &self,
+        slot: &mut Option<D::Conn>,
+        batch: &Batch,
+        index: usize,
+    ) -> Result<Result<Delivery, Outcome>, Broken> {
+        let mut effect = Effect::new(&self.driver, slot, self.idle_limit);
         let outcome = match self.answered_before(batch, index) {
             Some(outcome) => outcome,
             None => self.attempt(batch.event(index), &mut effect, false).await?.into(),
@@ -285,7 +313,7 @@ impl<D: TxDriver, H: Handler<D>> Destination for Direct<D, H> {
             return self.single(store, batch).await;
         }
         let mut work = batch.clone();
-        match self.shared(&mut work).await.inspect_err(|broken| distrust(&self.driver, broken)) {
+        match self.shared(&mut work).await {
             Ok(delivery) => delivery,
             Err(Broken::Attempt(kind, error)) => Delivery::Aborted {
                 items: batch.into_items(),

@@ -25,9 +25,11 @@ pub trait TxDriver: Send + Sync + Sized + 'static {
     /// Checks a connection out.
     fn acquire(&self) -> impl Future<Output = Result<Self::Conn>> + Send;
 
-    /// Somebody waited in vain on one of this driver's connections: it may be half-open, or busy still with what was
-    /// given up, and the others may be no better. None that idles may be handed out again.
-    fn distrust(&self) {}
+    /// Somebody waited in vain on this connection, if one was had at all: it may be half-open, or busy still with what
+    /// was given up, and those that idle may be no better. None of them may be handed out again.
+    fn distrust(&self, conn: Option<Self::Conn>) {
+        drop(conn);
+    }
 
     /// Begins. The session must end by itself if it idles inside the transaction for longer than `idle_limit`.
     fn begin<'c>(

@@ -118,7 +118,8 @@ impl TxDriver for Deadpool {
         super::object(&self.pool).await
     }
 
-    fn distrust(&self) {
+    fn distrust(&self, conn: Option<Object>) {
+        drop(conn.map(Object::take));
         self.pool.retain(|_, _| false);
     }
 
@@ -188,7 +189,8 @@ impl TxDriver for TokioPostgres {
         super::object(&self.pool).await
     }
 
-    fn distrust(&self) {
+    fn distrust(&self, conn: Option<Object>) {
+        drop(conn.map(Object::take));
         self.pool.retain(|_, _| false);
     }
 
@@ -290,6 +292,15 @@ mod by_sqlx {
         async fn acquire(&self) -> Result<SqlxConnection> {
             let conn = self.pool.acquire().await.map_err(from_sqlx)?;
             Ok(SqlxConnection { conn, beginning: false })
+        }
+
+        fn distrust(&self, conn: Option<SqlxConnection>) {
+            if let Some(mut conn) = conn {
+                conn.conn.close_on_drop();
+            }
+            for _ in 0..self.pool.num_idle() {
+                drop(self.pool.try_acquire().map(PoolConnection::detach));
+            }
         }
 
         async fn begin<'c>(

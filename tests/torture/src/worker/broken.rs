@@ -47,8 +47,8 @@ impl<D: TxDriver> TxDriver for Apart<D> {
         self.driver.acquire().await
     }
 
-    fn distrust(&self) {
-        self.driver.distrust();
+    fn distrust(&self, conn: Option<Self::Conn>) {
+        self.driver.distrust(conn);
     }
 
     async fn begin<'c>(

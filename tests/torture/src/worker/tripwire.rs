@@ -206,8 +206,8 @@ impl<D: TxDriver> TxDriver for Tripped<D> {
         acquired
     }
 
-    fn distrust(&self) {
-        self.0.distrust();
+    fn distrust(&self, conn: Option<Self::Conn>) {
+        self.0.distrust(conn);
     }
 
     async fn begin<'c>(
