@@ -5,8 +5,8 @@ use relevo_core::clock::Rng;
 use relevo_core::event::Event;
 use relevo_core::inbox::{Answer, Direct, Effect, Handler, Settled};
 use relevo_core::outbox::{MemberId, Subscription};
-use relevo_core::relay::run::start;
-use relevo_stores::postgres::{Deadpool, Options, PostgresStore};
+use relevo_core::relay::run::{Destination, start};
+use relevo_stores::postgres::{Deadpool, Options, PostgresStore, SqlxPostgres};
 use relevo_testkit::eventually;
 use relevo_testkit::services::{self, Postgres, Proxy};
 use relevo_tests::engine::run;
@@ -14,6 +14,7 @@ use relevo_tests::script::Script;
 use relevo_tests::world::{
     EffectRow, PgHandlers, PostgresWorld, World, by_key, effects, event, quick, relay_with, stop,
 };
+use sqlx::postgres::PgPoolOptions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -107,22 +108,44 @@ fn a_server_out_of_reach_for_longer_than_the_lease_is_worked_on_when_it_is_back(
 #[derive(Clone, Default)]
 struct SleepsOnce(Arc<AtomicUsize>);
 
+impl SleepsOnce {
+    /// What to run at this call.
+    fn statement(&self) -> String {
+        let seconds = if self.0.fetch_add(1, Ordering::SeqCst) == 0 { 3600 } else { 0 };
+        format!("SELECT pg_sleep({seconds})")
+    }
+}
+
+const LIMIT: Duration = Duration::from_millis(500);
+
 impl Handler<Deadpool> for SleepsOnce {
     async fn handle(&self, _event: &Event, effect: &mut Effect<'_, Deadpool>) -> Answer {
-        let seconds = if self.0.fetch_add(1, Ordering::SeqCst) == 0 { 3600 } else { 0 };
-        effect.tx().await?.batch_execute(&format!("SELECT pg_sleep({seconds})")).await?;
+        effect.tx().await?.batch_execute(&self.statement()).await?;
         Ok(Settled::Done)
     }
 
     fn limit(&self) -> Duration {
-        Duration::from_millis(500)
+        LIMIT
+    }
+}
+
+impl Handler<SqlxPostgres> for SleepsOnce {
+    async fn handle(&self, _event: &Event, effect: &mut Effect<'_, SqlxPostgres>) -> Answer {
+        let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(self.statement()));
+        sql.execute(&mut **effect.tx().await?).await?;
+        Ok(Settled::Done)
+    }
+
+    fn limit(&self) -> Duration {
+        LIMIT
     }
 }
 
 /// The connection is given back with its statement still running (or with nobody at its other end any more): whoever
 /// got it next would wait behind that.
-#[test]
-fn a_connection_on_which_a_handler_waited_in_vain_is_nobodys_next() {
+fn the_second_attempt_comes(
+    destination: impl Fn(&PostgresStore, &str, SleepsOnce) -> Arc<dyn Destination>,
+) {
     let Some(server) = services::require(Postgres::shared(15)) else { return };
     let url = server.create_database().unwrap();
     run(async || {
@@ -131,16 +154,30 @@ fn a_connection_on_which_a_handler_waited_in_vain_is_nobodys_next() {
         let mut options = Options::default();
         (options.connections, options.statement_limit) = (1, Duration::from_secs(3600));
         let store = PostgresStore::open(&url, options).unwrap();
-        let (handler, driver) = (SleepsOnce::default(), Deadpool::new(store.pool().clone()));
-        let destination = Arc::new(Direct::new(driver, handler.clone()));
-        let member = MemberId("relay".into());
-        let subscription = Subscription::new("s");
-        let running =
-            start(Arc::new(store), subscription, quick(), destination, member).await.unwrap();
+        let handler = SleepsOnce::default();
+        let to = destination(&store, &url, handler.clone());
+        let (subscription, member) = (Subscription::new("s"), MemberId("relay".into()));
+        let running = start(Arc::new(store), subscription, quick(), to, member).await.unwrap();
         eventually("the second attempt", async || {
             (handler.0.load(Ordering::SeqCst) == 2).then_some(())
         })
         .await;
         stop(running).await;
+    });
+}
+
+#[test]
+fn a_connection_on_which_a_handler_waited_in_vain_is_nobodys_next() {
+    the_second_attempt_comes(|store, _, handler| {
+        Arc::new(Direct::new(Deadpool::new(store.pool().clone()), handler))
+    });
+}
+
+#[test]
+fn nor_is_one_of_sqlx() {
+    the_second_attempt_comes(|_, url, handler| {
+        let patient =
+            PgPoolOptions::new().max_connections(1).acquire_timeout(Duration::from_secs(3600));
+        Arc::new(Direct::new(SqlxPostgres::new(patient.connect_lazy(url).unwrap()), handler))
     });
 }
