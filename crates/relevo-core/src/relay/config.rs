@@ -108,7 +108,7 @@ impl Default for RelayConfig {
             batch_bytes: 2 << 20,
             concurrency: 8,
             lane_queue: 500,
-            page_rows: 2000,
+            page_rows: 4000,
             page_bytes: 8 << 20,
             queue_bytes: 16 << 20,
             poll: (Duration::from_millis(50), Duration::from_secs(2)),

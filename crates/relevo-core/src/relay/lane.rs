@@ -206,10 +206,13 @@ impl Lane {
         self.queue.len()
     }
 
-    /// Where this lane would be read on from, if it has room.
-    pub(super) fn reads_from(&self, config: &RelayConfig) -> Option<Position> {
-        let room = self.queue.len() < config.lane_queue.div_ceil(2) || mutant!(UnboundedQueue);
-        (room && self.stopped.is_none() && !self.is_void()).then_some(self.read)
+    /// Where this lane would be read on from.
+    pub(super) fn reads_from(&self) -> Option<Position> {
+        (self.stopped.is_none() && !self.is_void()).then_some(self.read)
+    }
+
+    pub(super) fn has_room(&self, config: &RelayConfig) -> bool {
+        self.queue.len() < config.lane_queue.div_ceil(2) || mutant!(UnboundedQueue)
     }
 
     /// Nothing can be read from `start` any more. A lane with something under way finds out when that has ended.

@@ -24,6 +24,26 @@ pub(super) struct Reading {
     pub(super) lanes: Vec<(u16, Token)>,
 }
 
+/// Lanes that stand in step.
+#[derive(Debug, Default)]
+struct Group {
+    /// Those with room for more.
+    lanes: Vec<(u16, Token)>,
+    /// How many events these have in memory.
+    queued: usize,
+    /// Others have no room.
+    some_are_full: bool,
+}
+
+impl Group {
+    /// A page for a part of the lanes is read again for the others. So those with room wait for those without, as long
+    /// as they have enough to work on.
+    fn should_read(&self, config: &RelayConfig) -> bool {
+        let enough = config.batch.saturating_mul(config.concurrency);
+        !self.lanes.is_empty() && (!self.some_are_full || self.queued < enough)
+    }
+}
+
 impl Readers {
     pub(super) fn new(config: &RelayConfig, doorbell: bool) -> Self {
         let longest = if doorbell { config.poll_with_doorbell } else { config.poll.1 };
@@ -50,11 +70,13 @@ impl Readers {
         let front = groups.last_key_value().map(|(position, _)| *position);
         let mut begun = Vec::new();
         for reader in 0..self.under_way.len() {
-            let last =
-                groups.iter().rfind(|(position, _)| (Some(**position) == front) == (reader == 0));
-            let Some((position, lanes)) = last else { continue };
+            let mine = |position: &Position| (Some(*position) == front) == (reader == 0);
+            let last = groups
+                .iter()
+                .rfind(|(position, group)| mine(position) && group.should_read(config));
+            let Some((position, group)) = last else { continue };
             if self.under_way[reader].is_none() && self.may_read(*position, now) {
-                begun.push((reader, self.read(reader, *position, lanes.clone(), config)));
+                begun.push((reader, self.read(reader, *position, group.lanes.clone(), config)));
             }
         }
         begun
@@ -64,13 +86,16 @@ impl Readers {
         &self,
         lanes: &BTreeMap<u16, Lane>,
         config: &RelayConfig,
-    ) -> BTreeMap<Position, Vec<(u16, Token)>> {
-        let mut groups: BTreeMap<Position, Vec<(u16, Token)>> = BTreeMap::new();
-        for (number, lane) in lanes {
-            if let Some(position) = lane.reads_from(config)
-                && !self.is_read(*number)
-            {
-                groups.entry(position).or_default().push((*number, lane.token));
+    ) -> BTreeMap<Position, Group> {
+        let mut groups: BTreeMap<Position, Group> = BTreeMap::new();
+        for (number, lane) in lanes.iter().filter(|(number, _)| !self.is_read(**number)) {
+            let Some(position) = lane.reads_from() else { continue };
+            let group = groups.entry(position).or_default();
+            if lane.has_room(config) {
+                group.lanes.push((*number, lane.token));
+                group.queued += lane.queued();
+            } else {
+                group.some_are_full = true;
             }
         }
         groups
