@@ -1,4 +1,4 @@
-use super::{DeadFilter, DeadLetter, DeadLetterId};
+use super::{DeadFilter, DeadLetter, DeadLetterId, Unproven};
 use crate::error::Result;
 use crate::event::{Event, EventId, Headers};
 #[cfg(doc)]
@@ -418,8 +418,14 @@ pub trait Operate: Send + Sync + 'static {
     /// Lets a paused subscription go on.
     async fn resume(&self, subscription: &str) -> Result<()>;
 
-    /// Moves every cursor of a subscription; effects happen again (backwards) or are left out (forwards).
-    async fn rewind(&self, subscription: &str, to: Start) -> Result<()>;
+    /// Moves every cursor of a subscription; effects happen again (backwards) or are left out (forwards). What goes
+    /// outside and lies behind the inbox's horizon is treated as `unproven` says ([`super::proof`]).
+    async fn rewind_with(&self, subscription: &str, to: Start, unproven: Unproven) -> Result<()>;
+
+    /// [`Self::rewind_with`], refused where the proof is gone.
+    async fn rewind(&self, subscription: &str, to: Start) -> Result<()> {
+        self.rewind_with(subscription, to, Unproven::Refuse).await
+    }
 
     /// Ends a subscription: cursors, parked keys and requests go; dead letters stay.
     async fn remove(&self, subscription: &str) -> Result<()>;
@@ -432,8 +438,19 @@ pub trait Operate: Send + Sync + 'static {
         max: usize,
     ) -> Result<Vec<DeadLetter>>;
 
-    /// Freezes what matches (state dead) and asks for its replay, `rate` a second at most.
-    async fn replay(&self, filter: &DeadFilter, rate: Option<f64>) -> Result<ReplayProgress>;
+    /// Freezes what matches (state dead) and asks for its replay, `rate` a second at most. All of it or nothing: one
+    /// letter behind the inbox's horizon is treated as `unproven` says ([`super::proof`]).
+    async fn replay_with(
+        &self,
+        filter: &DeadFilter,
+        rate: Option<f64>,
+        unproven: Unproven,
+    ) -> Result<ReplayProgress>;
+
+    /// [`Self::replay_with`], refused where the proof is gone.
+    async fn replay(&self, filter: &DeadFilter, rate: Option<f64>) -> Result<ReplayProgress> {
+        self.replay_with(filter, rate, Unproven::Refuse).await
+    }
 
     /// How far a replay is.
     async fn replay_progress(&self, operation: i64) -> Result<ReplayProgress>;

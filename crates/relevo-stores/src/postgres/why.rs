@@ -9,7 +9,6 @@ use relevo_core::event::TopicFilter;
 use relevo_core::outbox::{LEFT_OUT, MemberNote, Moved, Position, Snapshot, TickRef, Window};
 use relevo_core::{EventId, Result};
 use tokio_postgres::Row;
-use uuid::Uuid;
 
 /// What is known of an event.
 struct Place {
@@ -297,25 +296,7 @@ pub(crate) async fn suspects(session: &Session) -> Result<Vec<OpenTransaction>> 
 
 /// Was the event (whose id tells its time) published before what retention has emptied?
 async fn past_retention(session: &Session, event: EventId) -> Result<bool> {
-    let Some(at) = time_of(event.0) else { return Ok(false) };
+    let Some(at) = event.time() else { return Ok(false) };
     let sql = "SELECT EXISTS (SELECT FROM relevo.meta WHERE name = 'emptied_to_time' AND value::timestamptz >= $1)";
     Ok(session.query_one(sql, args![at]).await?.get(0))
-}
-
-/// The time in an id of version 7.
-fn time_of(id: Uuid) -> Option<DateTime<Utc>> {
-    let (seconds, nanos) = id.get_timestamp().filter(|_| id.get_version_num() == 7)?.to_unix();
-    DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_id_of_version_7_tells_its_time() {
-        let before = Utc::now() - chrono::Duration::seconds(5);
-        assert!(time_of(EventId::fresh().0).is_some_and(|at| at > before));
-        assert_eq!(time_of(Uuid::new_v4()), None);
-    }
 }
