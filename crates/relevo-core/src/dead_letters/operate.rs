@@ -197,6 +197,9 @@ pub enum Why {
     Paused {
         /// Who, when and why.
         by: String,
+        /// What it waits for once the subscription goes on, if it waited for something before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        then: Option<Box<Why>>,
     },
     /// The destination is down; the breaker probes.
     BreakerOpen {
@@ -221,6 +224,21 @@ pub enum Why {
     },
     /// It is newer than the newest tick: the next one takes it.
     WaitsForTick,
+}
+
+impl Why {
+    /// The same in a subscription that may be paused: what waits there for anything waits for the pause first.
+    pub fn while_paused(self, by: Option<&str>) -> Self {
+        let waits = match &self {
+            Self::Parked { .. } | Self::ParkedBehind { .. } | Self::Held { .. } => true,
+            Self::Dead { dead_state, .. } => dead_state == "requested",
+            _ => false,
+        };
+        match by.filter(|_| waits) {
+            Some(by) => Self::Paused { by: by.to_owned(), then: Some(Box::new(self)) },
+            None => self,
+        }
+    }
 }
 
 /// Why an event is where it is.

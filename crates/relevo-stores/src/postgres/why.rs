@@ -63,7 +63,7 @@ impl PostgresStore {
 
     async fn why_for(&self, session: &Session, reader: &Reader, place: &Place) -> Result<Why> {
         if let Some(why) = exception(session, reader, place).await? {
-            return Ok(why);
+            return Ok(why.while_paused(reader.paused.as_deref()));
         }
         if !wants(&reader.topics, place) {
             return Ok(Why::FilteredOut { topics: reader.topics.clone() });
@@ -120,7 +120,7 @@ impl PostgresStore {
         row: (i64, i64),
     ) -> Result<Why> {
         if let Some(by) = &reader.paused {
-            return Ok(Why::Paused { by: by.clone() });
+            return Ok(Why::Paused { by: by.clone(), then: None });
         }
         let Some((owner, silent_s, note)) = owner(session, reader).await? else {
             return Ok(Why::NobodyWorks { lane });

@@ -193,9 +193,10 @@ fn warnings(tx: &Transaction<'_>) -> Sql<Vec<String>> {
         .filter_map(|status| {
             let silent = status.forgotten_for_s?;
             Some(format!(
-                "nobody has worked on subscription {:?} for {silent:.0} s and it holds {} events of the log; start its \
+                "nobody has worked on subscription {:?} for {silent:.0} s while {}, and the log is kept for it; start its \
                  relay, or end it with `relevo subscriptions remove`",
-                status.name, status.backlog
+                status.name,
+                status.what_waits()
             ))
         })
         .collect();

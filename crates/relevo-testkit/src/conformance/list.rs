@@ -157,6 +157,7 @@ macro_rules! store_cases {
                 a_dead_event_names_its_letter,
                 a_replayed_event_is_no_longer_dead,
                 an_event_of_a_paused_subscription_says_who_paused_it,
+                a_parked_event_of_a_paused_subscription_says_the_pause_first,
                 an_event_whose_destination_is_down_shows_the_breaker,
                 an_event_that_a_subscription_does_not_want_is_filtered_out,
                 an_event_from_before_a_subscriptions_start_says_so,
