@@ -187,14 +187,18 @@ async fn old_marks_go_in_pieces_and_finished_replays_with_them() {
     assert_eq!(number("SELECT count(*) FROM relevo.replay").await, 2);
 }
 
-/// A dead letter of a subscription to a broker, and the inbox row of a consumer that did it long ago.
+/// The inbox row of a consumer that did something long ago.
+const DONE: &str = "INSERT INTO relevo.inbox VALUES ('c', 's', 'done', now() - interval '1 year')";
+
+/// A dead letter of a subscription to a broker that has nothing else to send, and the inbox row of who did it long ago.
 async fn dead_and_done(rig: &Rig) -> Client {
     dead(rig, 1).await;
+    rig.store.rewind("s", Start::Now).await.unwrap();
     let client = connect(&rig.url).await;
     let sql = "UPDATE relevo.subscription SET outside = true;
-               UPDATE relevo.dead_letter SET created_at = now() - interval '2 years';
-               INSERT INTO relevo.inbox VALUES ('c', 's', 'done', now() - interval '1 year')";
+               UPDATE relevo.dead_letter SET created_at = now() - interval '2 years'";
     client.batch_execute(sql).await.unwrap();
+    client.batch_execute(DONE).await.unwrap();
     client
 }
 
@@ -216,6 +220,7 @@ async fn between_the_look_and_the_replay_no_proof_goes() {
     // Retention is at the inbox: whoever wants to bring events again waits, and learns what is gone.
     let tx = bringing.transaction().await.unwrap();
     tx.batch_execute("DELETE FROM relevo.inbox").await.unwrap();
+    assert_eq!(marks(&client).await, 1, "not committed yet");
     let store = rig.store.clone();
     let asking = tokio::spawn(async move { store.replay(&DeadFilter::default(), None).await });
     somebody_waits(&client).await;

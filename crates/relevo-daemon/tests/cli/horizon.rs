@@ -26,10 +26,11 @@ fn done_and_forgotten(scratch: &Scratch, event: &str) {
     assert!(first_time(&tx, "mailer", "shop", event).unwrap());
     tx.commit().unwrap();
     // A row must be a millisecond old.
-    let rows = || file.query_row("SELECT count(*) FROM relevo_inbox", [], |row| row.get(0));
+    let count = "SELECT count(*) FROM relevo_inbox";
+    let rows = || file.query_row(count, [], |row| row.get::<_, i64>(0));
     let gone = || {
         scratch.ok(&["retention", "--apply"]);
-        rows().unwrap() == 0_i64
+        rows().unwrap() == 0
     };
     assert!((0..50).any(|_| gone()), "the row stays");
 }
