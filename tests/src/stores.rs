@@ -1,13 +1,14 @@
 //! Harnesses: each store, fresh for every case.
 
-use crate::writer;
+use crate::writer::{self, failed};
 use async_trait::async_trait;
 use relevo_core::Result;
 use relevo_core::dead_letters::Operate;
 use relevo_core::outbox::Store;
 use relevo_stores::memory::MemoryStore;
-use relevo_stores::sqlite::SqliteStore;
+use relevo_stores::sqlite::{SqliteStore, first_time};
 use relevo_testkit::conformance::{StoreHarness, StoreUnderTest, Writer};
+use rusqlite::TransactionBehavior;
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnectOptions;
 use std::path::{Path, PathBuf};
@@ -67,6 +68,12 @@ impl StoreUnderTest for Memory {
 
     async fn begin(&self) -> Result<Box<dyn Writer>> {
         Ok(writer::InMemory::begin(&self.0))
+    }
+
+    async fn first_time(&self, consumer: &str, source: &str, id: &str) -> Result<bool> {
+        let mut tx = self.0.begin();
+        let first = tx.first_time(consumer, source, id).await?;
+        tx.commit().map(|()| first)
     }
 }
 
@@ -130,10 +137,18 @@ impl StoreUnderTest for Sqlite {
             None => writer::begin_rusqlite(self.path.clone()).await,
         }
     }
+
+    async fn first_time(&self, consumer: &str, source: &str, id: &str) -> Result<bool> {
+        let mut connection = rusqlite::Connection::open(&self.path).map_err(failed)?;
+        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let tx = tx.map_err(failed)?;
+        let first = first_time(&tx, consumer, source, id)?;
+        tx.commit().map_err(failed).map(|()| first)
+    }
 }
 
 mod postgres {
-    use crate::writer;
+    use crate::writer::{self, failed};
     use async_trait::async_trait;
     use relevo_core::Result;
     use relevo_core::dead_letters::Operate;
@@ -210,6 +225,13 @@ mod postgres {
                 (PgDriver::Deadpool, _) => writer::begin_deadpool(self.store.pool().clone()).await,
                 _ => writer::begin_tokio_postgres(self.store.pool().clone()).await,
             }
+        }
+
+        async fn first_time(&self, consumer: &str, source: &str, id: &str) -> Result<bool> {
+            let client = self.store.pool().get().await.map_err(failed)?;
+            let sql = "SELECT relevo.first_time($1, $2, $3)";
+            let row = client.query_one(sql, &[&consumer, &source, &id]).await.map_err(failed)?;
+            Ok(row.get(0))
         }
 
         /// The shared server does without fsync, which is right for a test and wrong for anything else.

@@ -109,6 +109,7 @@ kinds! {
     UnsupportedServer = "R0039", Permanent, "the server's version is not supported";
     InvalidArgument = "R0040", Permanent, "a value that was given is not valid";
     LosesMessages = "R0041", Permanent, "this would lose messages at the broker";
+    ProofGone = "R0042", Permanent, "the inbox no longer knows what was done";
 }
 
 /// An error: its kind, the adapter it came from, what happened, and what lies behind it.

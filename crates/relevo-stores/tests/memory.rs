@@ -1,6 +1,7 @@
 //! The store in memory as an application's tests use it.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
+use chrono::Utc;
 use relevo_core::dead_letters::{Answer, DeadFilter, Operate, Why};
 use relevo_core::event::{Event, NewEvent};
 use relevo_core::inbox::{Answer as Handled, Direct, Effect, Failure, Handler, Settled};
@@ -9,6 +10,7 @@ use relevo_core::relay::{RelayConfig, run};
 use relevo_core::retry::RetryPolicy;
 use relevo_stores::memory::MemoryStore;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 struct Ledger;
@@ -19,6 +21,9 @@ impl Handler<MemoryStore> for Ledger {
         tx.put("ledger", &event.id.to_string(), &event.topic).await?;
         match event.topic.as_str() {
             "order.bad" => Err(Failure::for_good("no such order")),
+            "order.late" => {
+                Err(Failure::retry_after(Duration::from_secs(36_000), "not before noon"))
+            }
             "order.dull" => Ok(Settled::Skip("nothing to do".into())),
             _ => Ok(Settled::Done),
         }
@@ -36,13 +41,13 @@ async fn start(store: &MemoryStore) -> run::Running {
 }
 
 async fn until(mut condition: impl AsyncFnMut() -> bool) {
-    for _ in 0..500 {
+    for _ in 0..6_000 {
         if condition().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it did not come to pass within 5 s");
+    panic!("it did not come to pass within a minute");
 }
 
 async fn why(store: &MemoryStore, event: relevo_core::EventId) -> Why {
@@ -117,4 +122,23 @@ async fn a_transaction_waits_for_a_row_another_one_has_locked() {
     first.commit().unwrap();
     second.await.unwrap();
     assert_eq!(store.get::<i32>("t", "k").unwrap(), Some(2));
+}
+
+#[tokio::test]
+async fn a_subscription_with_nothing_but_parked_keys_can_be_forgotten_too() {
+    let late = Arc::new(AtomicBool::new(false));
+    let is_late = late.clone();
+    let store = MemoryStore::with_clock(move || {
+        Utc::now() + chrono::Duration::hours(i64::from(is_late.load(Ordering::Relaxed)))
+    });
+    store.publish_now(NewEvent::bytes("order.late", "{}").key("o-1")).await.unwrap();
+    let running = start(&store).await;
+    let one = async || store.status().await.unwrap().subscriptions.remove(0);
+    until(async || one().await.parked_events == 1 && one().await.backlog == 0).await;
+    assert_eq!(one().await.forgotten_for_s, None, "somebody is at work");
+    running.stop(Duration::from_secs(5)).await.unwrap();
+    late.store(true, Ordering::Relaxed);
+    let one = one().await;
+    assert_eq!((one.backlog, one.parked_keys, one.parked_events), (0, 1, 1));
+    assert!(one.forgotten_for_s.is_some_and(|silent_s| silent_s > 3000.0), "{one:?}");
 }

@@ -186,3 +186,57 @@ async fn old_marks_go_in_pieces_and_finished_replays_with_them() {
     // One still has a request that waits, one is young.
     assert_eq!(number("SELECT count(*) FROM relevo.replay").await, 2);
 }
+
+/// The inbox row of a consumer that did something long ago.
+const DONE: &str = "INSERT INTO relevo.inbox VALUES ('c', 's', 'done', now() - interval '1 year')";
+
+/// A dead letter of a subscription to a broker that has nothing else to send, and the inbox row of who did it long ago.
+async fn dead_and_done(rig: &Rig) -> Client {
+    dead(rig, 1).await;
+    rig.store.rewind("s", Start::Now).await.unwrap();
+    let client = connect(&rig.url).await;
+    let sql = "UPDATE relevo.subscription SET outside = true;
+               UPDATE relevo.dead_letter SET created_at = now() - interval '2 years'";
+    client.batch_execute(sql).await.unwrap();
+    client.batch_execute(DONE).await.unwrap();
+    client
+}
+
+async fn marks(client: &Client) -> i64 {
+    client.query_one("SELECT count(*) FROM relevo.inbox", &[]).await.unwrap().get(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn between_the_look_and_the_replay_no_proof_goes() {
+    let Some(rig) = rig().await else { return };
+    let client = dead_and_done(&rig).await;
+    // Somebody brings events again: retention passes over the inbox, and waits for nobody.
+    let mut bringing = connect(&rig.url).await;
+    let tx = bringing.transaction().await.unwrap();
+    tx.batch_execute("SELECT FROM relevo.inbox_horizon FOR SHARE").await.unwrap();
+    rig.store.upkeep(&Retention::default()).await.unwrap();
+    assert_eq!(marks(&client).await, 1);
+    tx.rollback().await.unwrap();
+    // Retention is at the inbox: whoever wants to bring events again waits, and learns what is gone.
+    let tx = bringing.transaction().await.unwrap();
+    tx.batch_execute("DELETE FROM relevo.inbox").await.unwrap();
+    assert_eq!(marks(&client).await, 1, "not committed yet");
+    let store = rig.store.clone();
+    let asking = tokio::spawn(async move { store.replay(&DeadFilter::default(), None).await });
+    somebody_waits(&client).await;
+    tx.commit().await.unwrap();
+    let refused = asking.await.unwrap().unwrap_err();
+    assert_eq!(refused.kind(), Kind::ProofGone, "{refused}");
+}
+
+#[tokio::test]
+async fn what_is_asked_for_keeps_the_proof_it_may_need() {
+    let Some(rig) = rig().await else { return };
+    let client = dead_and_done(&rig).await;
+    let asked = rig.store.replay(&DeadFilter::default(), None).await.unwrap();
+    rig.store.upkeep(&Retention::default()).await.unwrap();
+    assert_eq!(marks(&client).await, 1, "it may have met what is replayed");
+    rig.store.cancel_replay(asked.operation).await.unwrap();
+    rig.store.upkeep(&Retention::default()).await.unwrap();
+    assert_eq!(marks(&client).await, 0);
+}

@@ -87,7 +87,7 @@ async fn why_follows_an_event_from_its_publication_to_its_delivery() {
     let Why::BreakerOpen { reason, open_s } = &down else { panic!("{down:?}") };
     assert!(reason == "refused" && *open_s >= 60.0, "{down:?}");
     rig.store.pause("s", "ana: too loud").await.unwrap();
-    assert_eq!(why(&rig, id).await, Why::Paused { by: "ana: too loud".into() });
+    assert_eq!(why(&rig, id).await, Why::Paused { by: "ana: too loud".into(), then: None });
     rig.store.resume("s").await.unwrap();
 
     let owner = Owner::take(&rig.store, "s", "me").await;
@@ -404,6 +404,32 @@ async fn doctor_names_a_forgotten_subscription() {
         found.iter().any(|found| found.level == Level::Problem && found.check == "subscription s"),
         "{found:?}"
     );
+}
+
+#[tokio::test]
+async fn a_subscription_with_nothing_but_parked_keys_can_be_forgotten_too() {
+    let Some(rig) = rig().await else { return };
+    let owner = Owner::of(&rig.store, "s", "me").await;
+    publish_many(&rig, 1).await;
+    let page = page(&rig.store, Position::default()).await;
+    let row = &page.rows[0];
+    let key = row.event.order_key();
+    let mut change = owner.change(&rig.store, &key, page.end).await;
+    change.waiting.push(at(row, page.to.unwrap()));
+    change.parked.push(parked(&key, Some(Duration::from_secs(600))));
+    rig.store.record(&[change]).await.unwrap();
+    // All lanes have read everything, and that was long ago.
+    let client = connect(&rig.url).await;
+    let sql = "UPDATE relevo.member SET seen_at = seen_at - interval '2 days';
+               UPDATE relevo.cursor SET moved_at = moved_at - interval '2 days',
+                      (from_number, from_nonce) = (SELECT c.from_number, c.from_nonce FROM relevo.cursor c
+                                                    ORDER BY c.from_number DESC LIMIT 1)";
+    client.batch_execute(sql).await.unwrap();
+    let one = rig.store.status().await.unwrap().subscriptions.remove(0);
+    assert_eq!((one.backlog, one.parked_keys, one.parked_events), (0, 1, 1));
+    assert!(one.forgotten_for_s.is_some(), "{one:?}");
+    let texts: Vec<String> = one.findings().into_iter().map(|found| found.text).collect();
+    assert!(texts[0].contains("while 1 parked event waits"), "{texts:?}");
 }
 
 #[tokio::test]

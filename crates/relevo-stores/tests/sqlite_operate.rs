@@ -4,7 +4,7 @@
 
 mod sqlite_support;
 
-use relevo_core::dead_letters::{Answer, DeadFilter, DeadState, Level, Operate, Why};
+use relevo_core::dead_letters::{Answer, DeadFilter, DeadState, Finding, Level, Operate, Why};
 use relevo_core::event::{Headers, TopicFilter, lane_of};
 use relevo_core::outbox::{
     Beat, Claim, Death, LaneChange, MemberId, Position, Retention, Skip, Start, Store,
@@ -262,7 +262,7 @@ async fn why_tells_every_state() {
     assert_eq!(why_is(&store, waiting).await, Why::Skipped { reason: "not mine".into() });
     let next = publish(&store, "k", 1).await[0];
     store.pause("s", "ops").await.unwrap();
-    assert_eq!(why_is(&store, next).await, Why::Paused { by: "ops".into() });
+    assert_eq!(why_is(&store, next).await, Why::Paused { by: "ops".into(), then: None });
     store.resume("s").await.unwrap();
     store.rewind("s", Start::Now).await.unwrap();
     assert!(
@@ -383,4 +383,31 @@ async fn status_and_doctor_name_what_waits_and_who_forgot_it() {
             .any(|finding| finding.level == Level::Problem && finding.text.contains("remove s"))
     );
     assert!(store.upkeep(&Retention::default()).await.unwrap().warnings[0].contains("\"s\""));
+}
+
+#[tokio::test]
+async fn a_subscription_with_nothing_but_parked_keys_can_be_forgotten_too() {
+    let scratch = Scratch::new();
+    let store = scratch.store().await;
+    publish(&store, "k", 1).await;
+    let mut hand = take(&store, "s", "k", 1).await;
+    let page = hand.page(&store).await;
+    let mut change = hand.change(page.end);
+    change.waiting.push(at(&page, &page.rows[0]));
+    change.parked.push(park("k", None));
+    hand.record(&store, change).await;
+    // All lanes have read everything, and that was long ago.
+    let sql = "UPDATE relevo_cursor SET from_number = 1, moved_at = 0; UPDATE relevo_member SET seen_at = 0;
+               UPDATE relevo_subscription SET created_at = 0";
+    scratch.connect().execute_batch(sql).unwrap();
+    let status = store.status().await.unwrap();
+    let one = &status.subscriptions[0];
+    assert_eq!((one.backlog, one.parked_keys, one.parked_events), (0, 1, 1));
+    assert!(one.forgotten_for_s.is_some(), "{one:?}");
+    let findings = store.doctor().await.unwrap();
+    let named = |it: &&Finding| it.level == Level::Problem && it.check == "subscription s";
+    let text = &findings.iter().find(named).unwrap().text;
+    assert!(text.contains("while 1 parked event waits"), "{text}");
+    let warning = &store.upkeep(&Retention::default()).await.unwrap().warnings[0];
+    assert!(warning.contains("while 1 parked event waits, and the log"), "{warning}");
 }

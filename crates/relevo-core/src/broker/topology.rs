@@ -113,9 +113,8 @@ impl Plan {
         if force || lossy.is_empty() {
             return Ok(());
         }
-        let why =
-            format!("nothing was done, because this would lose messages: {}", lossy.join("; "));
-        Err(Error::new(Kind::LosesMessages, why))
+        // What it would do is the title of the code already.
+        Err(Error::new(Kind::LosesMessages, format!("nothing was done: {}", lossy.join("; "))))
     }
 }
 
@@ -156,6 +155,7 @@ mod tests {
             let lossy = Plan::new(vec![Step::new(act, "queue", "jobs", "is classic")]);
             let refused = lossy.allow(false).unwrap_err();
             assert!(refused.to_string().contains("queue jobs: is classic"), "{refused}");
+            assert_eq!(refused.to_string().matches("lose messages").count(), 1, "{refused}");
             assert!(lossy.allow(true).is_ok());
         }
     }

@@ -34,6 +34,14 @@ impl SubscriptionStatus {
         troubles
     }
 
+    /// `1 event waits`, or what else does.
+    pub fn what_waits(&self) -> String {
+        match self.backlog {
+            0 => counted(self.parked_events, "parked event waits", "parked events wait"),
+            backlog => counted(backlog, "event waits", "events wait"),
+        }
+    }
+
     fn standstill(&self) -> Option<(Level, String)> {
         let name = &self.name;
         if let Some(by) = &self.paused {
@@ -42,11 +50,7 @@ impl SubscriptionStatus {
             );
             return Some((Level::Warning, text));
         }
-        let silent = age(self.forgotten_for_s?);
-        let waiting = match self.backlog {
-            0 => counted(self.parked_events, "parked event waits", "parked events wait"),
-            backlog => counted(backlog, "event waits", "events wait"),
-        };
+        let (silent, waiting) = (age(self.forgotten_for_s?), self.what_waits());
         let text = format!(
             "nobody has worked on it for {silent} while {waiting}, and the log is kept for it: start its daemon, or end \
              it with `relevo subscriptions remove {name}`"

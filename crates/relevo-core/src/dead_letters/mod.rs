@@ -2,6 +2,7 @@
 
 mod doctor;
 mod operate;
+pub mod proof;
 
 use crate::error::ErrorClass;
 use crate::event::{Event, EventId};
@@ -9,6 +10,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 pub use operate::*;
+pub use proof::Unproven;
 
 /// A dead letter's number.
 pub type DeadLetterId = i64;

@@ -1,4 +1,4 @@
-use super::{DeadFilter, DeadLetter, DeadLetterId};
+use super::{DeadFilter, DeadLetter, DeadLetterId, Unproven};
 use crate::error::Result;
 use crate::event::{Event, EventId, Headers};
 #[cfg(doc)]
@@ -197,6 +197,9 @@ pub enum Why {
     Paused {
         /// Who, when and why.
         by: String,
+        /// What it waits for once the subscription goes on, if it waited for something before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        then: Option<Box<Why>>,
     },
     /// The destination is down; the breaker probes.
     BreakerOpen {
@@ -221,6 +224,21 @@ pub enum Why {
     },
     /// It is newer than the newest tick: the next one takes it.
     WaitsForTick,
+}
+
+impl Why {
+    /// The same in a subscription that may be paused: what waits there for anything waits for the pause first.
+    pub fn while_paused(self, by: Option<&str>) -> Self {
+        let waits = match &self {
+            Self::Parked { .. } | Self::ParkedBehind { .. } | Self::Held { .. } => true,
+            Self::Dead { dead_state, .. } => dead_state == "requested",
+            _ => false,
+        };
+        match by.filter(|_| waits) {
+            Some(by) => Self::Paused { by: by.to_owned(), then: Some(Box::new(self)) },
+            None => self,
+        }
+    }
 }
 
 /// Why an event is where it is.
@@ -418,8 +436,14 @@ pub trait Operate: Send + Sync + 'static {
     /// Lets a paused subscription go on.
     async fn resume(&self, subscription: &str) -> Result<()>;
 
-    /// Moves every cursor of a subscription; effects happen again (backwards) or are left out (forwards).
-    async fn rewind(&self, subscription: &str, to: Start) -> Result<()>;
+    /// Moves every cursor of a subscription; effects happen again (backwards) or are left out (forwards). What goes
+    /// outside and lies behind the inbox's horizon is treated as `unproven` says ([`super::proof`]).
+    async fn rewind_with(&self, subscription: &str, to: Start, unproven: Unproven) -> Result<()>;
+
+    /// [`Self::rewind_with`], refused where the proof is gone.
+    async fn rewind(&self, subscription: &str, to: Start) -> Result<()> {
+        self.rewind_with(subscription, to, Unproven::Refuse).await
+    }
 
     /// Ends a subscription: cursors, parked keys and requests go; dead letters stay.
     async fn remove(&self, subscription: &str) -> Result<()>;
@@ -432,8 +456,19 @@ pub trait Operate: Send + Sync + 'static {
         max: usize,
     ) -> Result<Vec<DeadLetter>>;
 
-    /// Freezes what matches (state dead) and asks for its replay, `rate` a second at most.
-    async fn replay(&self, filter: &DeadFilter, rate: Option<f64>) -> Result<ReplayProgress>;
+    /// Freezes what matches (state dead) and asks for its replay, `rate` a second at most. All of it or nothing: one
+    /// letter behind the inbox's horizon is treated as `unproven` says ([`super::proof`]).
+    async fn replay_with(
+        &self,
+        filter: &DeadFilter,
+        rate: Option<f64>,
+        unproven: Unproven,
+    ) -> Result<ReplayProgress>;
+
+    /// [`Self::replay_with`], refused where the proof is gone.
+    async fn replay(&self, filter: &DeadFilter, rate: Option<f64>) -> Result<ReplayProgress> {
+        self.replay_with(filter, rate, Unproven::Refuse).await
+    }
 
     /// How far a replay is.
     async fn replay_progress(&self, operation: i64) -> Result<ReplayProgress>;

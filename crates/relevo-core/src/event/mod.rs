@@ -24,6 +24,13 @@ impl EventId {
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
     }
+
+    /// When it was made, if it is of version 7.
+    pub fn time(self) -> Option<DateTime<Utc>> {
+        let of_version_7 = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7);
+        let (seconds, nanos) = of_version_7?.to_unix();
+        DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)
+    }
 }
 
 impl fmt::Display for EventId {
@@ -205,6 +212,13 @@ mod tests {
         assert_eq!(lane_of("order-1"), lane_of("order-1"));
         assert_eq!(lane_of(""), 0xd41d % LANES);
         assert_eq!(lane_of("a"), 0x0cc1 % LANES);
+    }
+
+    #[test]
+    fn an_id_of_version_7_tells_its_time() {
+        let before = Utc::now() - chrono::Duration::seconds(5);
+        assert!(EventId::fresh().time().is_some_and(|at| at > before));
+        assert_eq!(EventId(Uuid::new_v4()).time(), None);
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub struct Subscription {
     pub after_dead: AfterDead,
     /// Where its events go, for people to read.
     pub destination: String,
+    /// They leave this database, for a broker or an endpoint: what comes twice there is for an inbox to notice.
+    pub outside: bool,
 }
 
 impl Subscription {
@@ -108,6 +110,7 @@ impl Subscription {
             start: Start::Beginning,
             after_dead: AfterDead::Continue,
             destination: "handler".into(),
+            outside: false,
         }
     }
     /// Wants these topics only.
@@ -128,6 +131,11 @@ impl Subscription {
     /// Where its events go, for people to read.
     pub fn destination(mut self, destination: impl Into<String>) -> Self {
         self.destination = destination.into();
+        self
+    }
+    /// Whether its events leave this database. A relay at work says so by itself.
+    pub fn outside(mut self, outside: bool) -> Self {
+        self.outside = outside;
         self
     }
 }
@@ -311,7 +319,8 @@ pub struct Retention {
     pub events: Duration,
     /// Dead letters, after they died.
     pub dead_letters: Duration,
-    /// Inbox rows; at least as long as any replay can reach.
+    /// Inbox rows; at least as long as dead letters and events, and longer while something older is still on its way
+    /// outside: no replay under way outlives its proof.
     pub inbox: Duration,
 }
 
@@ -386,7 +395,8 @@ pub trait Store: Send + Sync + 'static {
     /// Each caller has a receiver of its own, so that no ring is lost between two waits.
     fn doorbell(&self) -> Option<watch::Receiver<u64>>;
 
-    /// Makes segments ahead, drops what is past retention, prunes ticks.
+    /// Makes segments ahead, drops what is past retention, prunes ticks. Where inbox rows go, it is noted up to when:
+    /// [`crate::dead_letters::proof`] says why, and which of them stay.
     async fn upkeep(&self, retention: &Retention) -> Result<Upkeep>;
 
     /// Forgets members that have been silent for long.

@@ -96,7 +96,7 @@ impl Running {
 /// Starts working a subscription until it is stopped or removed.
 pub async fn start(
     store: Arc<dyn Store>,
-    subscription: Subscription,
+    mut subscription: Subscription,
     mut config: RelayConfig,
     destination: Arc<dyn Destination>,
     member: MemberId,
@@ -105,6 +105,7 @@ pub async fn start(
     config.after_dead = subscription.after_dead;
     config.one_transaction = destination.one_transaction();
     config.failure_fails_later = destination.failure_fails_later();
+    subscription.outside = !config.one_transaction;
     if !store.capabilities().parallel_effects && config.one_transaction {
         config.concurrency = 1;
     }

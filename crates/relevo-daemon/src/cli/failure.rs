@@ -17,7 +17,7 @@ pub mod exit {
     pub const STORE: u8 = 3;
     /// There is no such event, subscription, dead letter or operation.
     pub const NOT_FOUND: u8 = 4;
-    /// Not done: refused (it would lose messages at a broker), or not confirmed.
+    /// Not done: refused (it would lose messages at a broker, or do things twice), or not confirmed.
     pub const REFUSED: u8 = 5;
 }
 
@@ -75,7 +75,9 @@ pub fn exit_code(kind: Kind) -> u8 {
         | Kind::InvalidKey
         | Kind::InvalidHeaders => exit::USAGE,
         Kind::UnknownSubscription | Kind::EventNotFound => exit::NOT_FOUND,
-        Kind::ReplayRefused | Kind::NotSupported | Kind::LosesMessages => exit::REFUSED,
+        Kind::ReplayRefused | Kind::NotSupported | Kind::LosesMessages | Kind::ProofGone => {
+            exit::REFUSED
+        }
         _ => exit::STORE,
     }
 }

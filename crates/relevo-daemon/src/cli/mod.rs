@@ -47,8 +47,8 @@ Exit codes:
   2  the command line, the configuration or the event is wrong
   3  the store or the broker cannot be reached, refuses, or is not fit
   4  there is no such event, subscription, dead letter or operation
-  5  not done: refused (topology apply: messages would be lost), or not
-     confirmed
+  5  not done: refused (messages would be lost, or something done twice),
+     or not confirmed
 
 Errors have codes: `relevo explain R0002` tells what one means and what to do.";
 

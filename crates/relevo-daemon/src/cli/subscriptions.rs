@@ -8,7 +8,7 @@ use super::show::{age, counted, escaped};
 use super::status::{print_remarks, print_subscriptions};
 use crate::config::{did_you_mean, parse_start};
 use chrono::{SecondsFormat, Utc};
-use relevo_core::dead_letters::{Operate, SubscriptionStatus};
+use relevo_core::dead_letters::{Operate, SubscriptionStatus, Unproven};
 use relevo_core::event::TopicFilter;
 use relevo_core::outbox::{Start, Subscription};
 use relevo_core::relay::AfterDead;
@@ -65,6 +65,9 @@ Examples:
 Backwards, events are delivered again and effects happen again. Forwards,
 events are left out. It asks first.
 
+What goes to a broker or an endpoint comes twice there, and consumers tell by
+their inbox. Where its rows are gone already (R0042), it is refused.
+
 Examples:
   relevo subscriptions rewind audit --to beginning
   relevo subscriptions rewind audit --to 2026-01-31T08:00:00Z --yes")]
@@ -74,6 +77,9 @@ Examples:
         /// beginning, now, or a time such as 2026-01-31T08:00:00Z
         #[arg(long, value_name = "PLACE", value_parser = parse_start)]
         to: Start,
+        /// Also events whose proof in the inbox is gone: their effects may happen twice
+        #[arg(long)]
+        even_if_done_before: bool,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
@@ -117,7 +123,7 @@ impl SubscriptionsCommand {
                 operate.resume(&name).await?;
                 done(out, &name, "resumed", "it goes on where it stood")?;
             }
-            Self::Rewind { name, to, yes } => {
+            Self::Rewind { name, to, even_if_done_before, yes } => {
                 let to = not_ahead(to)?;
                 known(operate, &name).await?;
                 confirm(
@@ -128,7 +134,7 @@ impl SubscriptionsCommand {
                     ),
                     yes,
                 )?;
-                operate.rewind(&name, to).await?;
+                operate.rewind_with(&name, to, unproven(even_if_done_before)).await?;
                 done(out, &name, "rewound", &format!("it goes on from {}", place(to)))?;
             }
             Self::Remove { name, yes } => {
@@ -144,6 +150,14 @@ impl SubscriptionsCommand {
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What `--even-if-done-before` says.
+pub(super) fn unproven(even_if_done_before: bool) -> Unproven {
+    match even_if_done_before {
+        true => Unproven::Repeat,
+        false => Unproven::Refuse,
     }
 }
 

@@ -61,7 +61,7 @@ fn print(event: EventId, answer: &Answer, out: &Output) -> std::io::Result<()> {
                 out.line("  no subscription reads this log yet")?;
             }
             for (name, why) in subscriptions {
-                out.labelled(&format!("  {}:", escaped(name)), &sentence(why))?;
+                out.labelled(&format!("  {}:", escaped(name)), &sentence(name, why))?;
             }
         }
         other => out.line(format!("{event}: {other:?}"))?,
@@ -120,8 +120,8 @@ fn behind(before: i64) -> String {
     }
 }
 
-/// What a state means, in one sentence.
-pub(super) fn sentence(why: &Why) -> String {
+/// What a state in this subscription means, in one sentence.
+pub(super) fn sentence(subscription: &str, why: &Why) -> String {
     match why {
         Why::Delivered => "delivered".into(),
         Why::Skipped { reason } => format!("skipped by its handler: {}", escaped(reason)),
@@ -155,7 +155,13 @@ pub(super) fn sentence(why: &Why) -> String {
             escaped(class),
             escaped(error)
         ),
-        Why::Paused { by } => format!("waits: the subscription was paused by {}", escaped(by)),
+        Why::Paused { by, then } => format!(
+            "waits: the subscription was paused by {}; `relevo subscriptions resume {}` lets it go on{}",
+            escaped(by),
+            escaped(subscription),
+            then.as_ref()
+                .map_or(String::new(), |why| format!("; then: {}", sentence(subscription, why)))
+        ),
         Why::BreakerOpen { reason, open_s } => format!(
             "waits: the destination is down since {} ({}), and is probed: {}",
             show::time(ago(*open_s)),
@@ -185,7 +191,7 @@ fn view(event: EventId, answer: &Answer) -> Value {
             let mut state = serde_json::to_value(why).unwrap_or(Value::Null);
             if let Value::Object(fields) = &mut state {
                 fields.insert("subscription".into(), json!(name));
-                fields.insert("sentence".into(), json!(sentence(why)));
+                fields.insert("sentence".into(), json!(sentence(name, why)));
             }
             state
         };
@@ -237,7 +243,15 @@ mod tests {
                 },
                 "dead letter 7 (dead), poison: x\\ny",
             ),
-            (Why::Paused { by: text("ana") }, "paused by ana"),
+            (
+                Why::Paused { by: text("ana"), then: None },
+                "paused by ana; `relevo subscriptions resume s` lets it go on",
+            ),
+            (
+                Why::Parked { attempts: 2, due: None, class: text("x"), error: text("503") }
+                    .while_paused(Some("ana")),
+                "resume s` lets it go on; then: parked after 2 attempts (x: 503)",
+            ),
             (
                 Why::BreakerOpen { reason: text("refused"), open_s: 75.0 },
                 "(1m 15s), and is probed: refused",
@@ -259,7 +273,7 @@ mod tests {
             (Why::NobodyWorks { lane: 3 }, "nobody works lane 3"),
             (Why::WaitsForTick, "newer than the newest tick"),
         ] {
-            let sentence = sentence(&why);
+            let sentence = sentence("s", &why);
             assert!(sentence.contains(part) && !sentence.contains('\n'), "{sentence}");
         }
     }

@@ -130,29 +130,38 @@ struct Facts {
     pending: u64,
 }
 
+/// A count with the words for one and for any other number.
+fn told(n: u64, one: &str, many: &str) -> (bool, String) {
+    (n > 0, format!("{n} {}", if n == 1 { one } else { many }))
+}
+
 fn broken(report: &Report, facts: &Facts) -> Vec<String> {
     let checks = [
-        (report.lost > 0, format!("{} committed orders were lost", report.lost)),
-        (
-            facts.pending > 0,
-            format!("{} orders were still on their way when the patience ended", facts.pending),
+        told(report.lost, "committed order was lost", "committed orders were lost"),
+        told(
+            facts.pending,
+            "order was still on its way when the patience ended",
+            "orders were still on their way when the patience ended",
         ),
         (
             report.effects > report.delivered + facts.ghosts,
             "some effects happened twice".to_owned(),
         ),
-        (
-            facts.ghosts > 0,
-            format!("{} parcels belong to orders that never committed", facts.ghosts),
+        told(
+            facts.ghosts,
+            "parcel belongs to an order that never committed",
+            "parcels belong to orders that never committed",
         ),
-        (
-            facts.out_of_order > 0,
-            format!(
-                "{} parcels were packed out of the order of their customer",
-                facts.out_of_order
-            ),
+        told(
+            facts.out_of_order,
+            "parcel was packed out of the order of its customer",
+            "parcels were packed out of the order of their customer",
         ),
-        (facts.both > 0, format!("{} orders have a parcel and a dead letter", facts.both)),
+        told(
+            facts.both,
+            "order has a parcel and a dead letter",
+            "orders have a parcel and a dead letter",
+        ),
         (
             report.delivered + report.dead != report.committed + facts.both
                 && report.lost == 0
@@ -213,6 +222,26 @@ mod tests {
             .len(),
             1
         );
+    }
+
+    #[test]
+    fn one_is_told_as_one_and_two_as_two() {
+        let of = |n: u64| {
+            let report = Report { committed: 9 + n, lost: n, ..report() };
+            broken(&report, &Facts { ghosts: n, out_of_order: n, both: n, pending: n })
+        };
+        assert_eq!(
+            of(1),
+            [
+                "1 committed order was lost",
+                "1 order was still on its way when the patience ended",
+                "1 parcel belongs to an order that never committed",
+                "1 parcel was packed out of the order of its customer",
+                "1 order has a parcel and a dead letter",
+            ]
+        );
+        assert_eq!(of(2)[0], "2 committed orders were lost");
+        assert_eq!(of(2)[4], "2 orders have a parcel and a dead letter");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod bad_input;
 mod dead_letters;
 mod first_steps;
 mod help;
+mod horizon;
 mod retention;
 mod subscriptions;
 mod support;

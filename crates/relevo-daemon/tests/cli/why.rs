@@ -69,6 +69,16 @@ fn a_failed_event_is_parked_until_a_time_and_its_followers_behind_it() {
     );
     let told = scratch.ok(&["why", &second]);
     assert!(told.contains(&format!("parked behind {first}")) && told.contains("(in "), "{told}");
+    scratch.ok(&["subscriptions", "pause", "billing", "--reason", "audit"]);
+    let paused = why(&scratch, &first, "billing");
+    assert_eq!((&paused["state"], &paused["then"]["state"]), (&"paused".into(), &"parked".into()));
+    let told = scratch.ok(&["why", &first]);
+    let place = |part: &str| told.find(part).unwrap_or_else(|| panic!("{part}\n{told}"));
+    assert!(place("paused by ana at ") < place("relevo subscriptions resume billing"), "{told}");
+    assert!(
+        place("relevo subscriptions resume billing") < place("parked after 1 attempt"),
+        "{told}"
+    );
 }
 
 #[test]

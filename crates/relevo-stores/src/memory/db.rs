@@ -80,6 +80,8 @@ pub struct Db {
     pub(super) requests: BTreeMap<RequestId, RequestRow>,
     pub(super) next_operation: i64,
     pub(super) inbox: BTreeMap<(String, String, String), DateTime<Utc>>,
+    /// Inbox rows up to this time may be gone.
+    pub(super) inbox_gone_until: Option<DateTime<Utc>>,
     pub(super) tables: BTreeMap<(String, String), Bytes>,
 }
 
@@ -113,6 +115,7 @@ impl Db {
             requests: BTreeMap::new(),
             next_operation: 1,
             inbox: BTreeMap::new(),
+            inbox_gone_until: None,
             tables: BTreeMap::new(),
         }
     }

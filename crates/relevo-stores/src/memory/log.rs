@@ -253,15 +253,21 @@ impl Db {
             .map(|tick| if mutant!(RetentionByCursor) { tick.top } else { tick.floor })?;
         self.drop_rows(bound, retention, &mut upkeep)?;
         self.thin_ticks(oldest.number, &mut upkeep);
-        let age = |kept: std::time::Duration| {
-            chrono::Duration::from_std(kept).unwrap_or(chrono::Duration::MAX)
-        };
-        let (now, dead, inbox) = (self.now, age(retention.dead_letters), age(retention.inbox));
-        let before = self.dead_letters.len();
-        self.dead_letters.retain(|_, letter| letter.is_requested() || now - letter.died_at < dead);
-        upkeep.dead_letters_dropped = (before - self.dead_letters.len()) as u64;
-        self.inbox.retain(|_, at| now - *at < inbox);
+        upkeep.dead_letters_dropped = self.drop_dead_letters(retention.dead_letters);
+        self.forget_inbox(retention.inbox);
         Ok(upkeep)
+    }
+
+    /// Those past their time; the one that a held key waits for is what releases it.
+    fn drop_dead_letters(&mut self, keep: std::time::Duration) -> u64 {
+        let keep = chrono::Duration::from_std(keep).unwrap_or(chrono::Duration::MAX);
+        let (now, before, parked) = (self.now, self.dead_letters.len(), &self.parked_keys);
+        self.dead_letters.retain(|_, letter| {
+            let key = (letter.lane.clone(), letter.at.key.clone());
+            let held = parked.get(&key).is_some_and(|row| row.due.is_none());
+            held || letter.is_requested() || now - letter.died_at < keep
+        });
+        (before - self.dead_letters.len()) as u64
     }
 
     /// The oldest tick any cursor stands at.

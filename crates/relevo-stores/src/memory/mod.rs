@@ -11,6 +11,7 @@
 mod db;
 mod doctor;
 mod effects;
+mod horizon;
 mod inbox;
 mod lanes;
 mod log;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use relevo_core::dead_letters::{
     Answer, DeadFilter, DeadLetter, DeadLetterId, DeadState, Finding, Holder, LogStatus,
-    MemberStatus, Operate, ReplayProgress, RetentionPlan, SubscriptionStatus,
+    MemberStatus, Operate, ReplayProgress, RetentionPlan, SubscriptionStatus, Unproven,
 };
 use relevo_core::event::{Event, EventId, Headers, NewEvent};
 use relevo_core::outbox::{LaneId, MemberId, Probe, PublishIn, Retention, Start, Store};
@@ -164,8 +164,11 @@ impl Operate for MemoryStore {
         self.with(|db| db.resume(subscription))
     }
 
-    async fn rewind(&self, subscription: &str, to: Start) -> Result<()> {
+    async fn rewind_with(&self, subscription: &str, to: Start, unproven: Unproven) -> Result<()> {
         self.statement(|db, random| {
+            if unproven == Unproven::Refuse {
+                db.prove_rewind(subscription, to)?;
+            }
             let nonce = random.token();
             db.rewind(subscription, to, nonce, || random.token())
         })
@@ -187,12 +190,22 @@ impl Operate for MemoryStore {
         }))
     }
 
-    async fn replay(&self, filter: &DeadFilter, rate: Option<f64>) -> Result<ReplayProgress> {
+    async fn replay_with(
+        &self,
+        filter: &DeadFilter,
+        rate: Option<f64>,
+        unproven: Unproven,
+    ) -> Result<ReplayProgress> {
         if rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err(Error::new(Kind::InvalidArgument, "the rate must be above 0 a second")
                 .from_adapter("memory"));
         }
-        let progress = self.with(|db| db.replay(filter, rate))?;
+        let progress = self.with(|db| {
+            if unproven == Unproven::Refuse {
+                db.prove_replay(filter)?;
+            }
+            db.replay(filter, rate)
+        })?;
         self.ring();
         Ok(progress)
     }

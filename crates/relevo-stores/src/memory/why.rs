@@ -84,7 +84,7 @@ impl Db {
     fn why_for(&self, name: &Arc<str>, about: &SubscriptionRow, place: &Place<'_>) -> Why {
         let lane = LaneId { subscription: name.clone(), lane: place.lane };
         if let Some(why) = self.exception(&lane, place) {
-            return why;
+            return why.while_paused(about.paused.as_deref());
         }
         if !TopicFilter::any_wants(&about.about.topics, place.topic, place.inbox) {
             return Why::FilteredOut {
@@ -177,7 +177,7 @@ impl Db {
 
     fn why_undecided(&self, lane: &LaneId, about: &SubscriptionRow, row: &LogRow) -> Why {
         if let Some(by) = &about.paused {
-            return Why::Paused { by: by.clone() };
+            return Why::Paused { by: by.clone(), then: None };
         }
         let owner = self.cursors.get(lane).and_then(|cursor| cursor.owner.clone());
         let Some(owner) = owner else { return Why::NobodyWorks { lane: lane.lane } };

@@ -2,9 +2,12 @@
 
 use super::PostgresStore;
 use super::errors::error;
+use super::horizon::prove_replay;
 use super::session::{Args, Tx, args};
 use bytes::Bytes;
-use relevo_core::dead_letters::{DeadFilter, DeadLetter, DeadLetterId, DeadState, ReplayProgress};
+use relevo_core::dead_letters::{
+    DeadFilter, DeadLetter, DeadLetterId, DeadState, ReplayProgress, Unproven,
+};
 use relevo_core::limits::Limits;
 use relevo_core::{ErrorClass, EventId, Headers, Kind, NewEvent, Result};
 use std::collections::HashSet;
@@ -76,6 +79,7 @@ impl PostgresStore {
         &self,
         filter: &DeadFilter,
         rate: Option<f64>,
+        unproven: Unproven,
     ) -> Result<ReplayProgress> {
         if rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err(error(Kind::InvalidArgument, "the rate must be above 0 a second"));
@@ -85,6 +89,10 @@ impl PostgresStore {
         let keeps = keep_subscriptions(&tx, filter).await?;
         let chosen = choose(&tx, filter).await?;
         if let Some(refusal) = refusal(filter, keeps, &chosen) {
+            tx.rollback().await?;
+            return Err(refusal);
+        }
+        if let Err(refusal) = prove_replay(&tx, &chosen, unproven).await {
             tx.rollback().await?;
             return Err(refusal);
         }

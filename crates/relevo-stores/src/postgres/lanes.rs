@@ -207,25 +207,27 @@ fn after_dead(subscription: &Subscription) -> &'static str {
 }
 
 async fn update_subscription(tx: &Tx<'_>, subscription: &Subscription) -> Result<bool> {
-    let sql = "UPDATE relevo.subscription SET topics = $2, destination = $3, after_dead = $4 WHERE name = $1";
+    let sql = "UPDATE relevo.subscription SET topics = $2, destination = $3, after_dead = $4, outside = $5 WHERE name = $1";
+    let Subscription { destination, outside, .. } = subscription;
     let name: &str = &subscription.name;
     let topics: Vec<&str> = subscription.topics.iter().map(|topic| topic.as_str()).collect();
     let updated = tx
-        .execute(sql, args![name, topics, subscription.destination, after_dead(subscription)])
+        .execute(sql, args![name, topics, *destination, after_dead(subscription), *outside])
         .await?;
     Ok(updated == 1)
 }
 
 async fn insert_subscription(tx: &Tx<'_>, subscription: &Subscription, start: &Tick) -> Result<()> {
     let sql = "INSERT INTO relevo.subscription
-               (name, topics, destination, after_dead, start_generation, start_snapshot, start_top)
-               VALUES ($1, $2, $3, $4, $5, $6, $7)";
+               (name, topics, destination, after_dead, outside, start_generation, start_snapshot, start_top)
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let Subscription { destination, outside, .. } = subscription;
     let name: &str = &subscription.name;
     let topics: Vec<&str> = subscription.topics.iter().map(|topic| topic.as_str()).collect();
     let (snapshot, dead) = (start.snapshot.to_string(), after_dead(subscription));
     tx.execute(
         sql,
-        args![name, topics, subscription.destination, dead, start.generation, snapshot, start.top],
+        args![name, topics, *destination, dead, *outside, start.generation, snapshot, start.top],
     )
     .await?;
     let lanes: Vec<i16> = (0..LANES as i16).collect();

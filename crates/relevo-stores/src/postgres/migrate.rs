@@ -21,24 +21,25 @@ pub(crate) struct Migration {
 }
 
 macro_rules! migrations {
-    ($($version:literal $name:literal;)*) => {
+    ($($version:literal $name:literal beside $oldest:literal;)*) => {
         [$(Migration {
             version: $version,
-            oldest: $version,
+            oldest: $oldest,
             name: $name,
             sql: include_str!(concat!("migrations/", $name, ".sql")),
         }),*]
     };
 }
 
-const MIGRATIONS: [Migration; 7] = migrations! {
-    1 "0001_log";
-    2 "0002_relay";
-    3 "0003_publish";
-    4 "0004_record";
-    5 "0005_upkeep";
-    6 "0006_doorbell";
-    7 "0007_inbox";
+const MIGRATIONS: [Migration; 8] = migrations! {
+    1 "0001_log" beside 1;
+    2 "0002_relay" beside 2;
+    3 "0003_publish" beside 3;
+    4 "0004_record" beside 4;
+    5 "0005_upkeep" beside 5;
+    6 "0006_doorbell" beside 6;
+    7 "0007_inbox" beside 7;
+    8 "0008_horizon" beside 7;
 };
 
 /// The version this code works with.

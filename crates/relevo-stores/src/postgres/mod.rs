@@ -11,6 +11,7 @@ pub mod effects;
 mod errors;
 #[doc(hidden)]
 pub mod fuzzing;
+mod horizon;
 mod lanes;
 mod log;
 mod migrate;

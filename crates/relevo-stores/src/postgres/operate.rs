@@ -9,8 +9,12 @@
 //! 4. a record's own rows (dead letters, refs, keys, requests), then the cursor. The cursor comes last there, because it
 //!    is the fence; operators take it first. Only the third lock keeps the two from waiting for each other.
 //!
+//! The inbox's horizon is shared by whoever brings events again, at any point: only retention wants it alone, does without
+//! if it is taken, and waits for nobody while it has it.
+//!
 //! A take-over knows none of this: it takes cursors that nobody holds, and passes over the others.
 
+use super::horizon::prove_rewind;
 use super::lanes::unknown;
 use super::log::{EVENT, event_at};
 use super::session::{Tx, args};
@@ -19,7 +23,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use relevo_core::dead_letters::{
     Answer, DeadFilter, DeadLetter, DeadLetterId, Finding, LogStatus, Operate, ReplayProgress,
-    RetentionPlan,
+    RetentionPlan, Unproven,
 };
 use relevo_core::limits::LANES;
 use relevo_core::outbox::{Retention, Start, Tick};
@@ -72,7 +76,7 @@ impl Operate for PostgresStore {
         }
     }
 
-    async fn rewind(&self, subscription: &str, to: Start) -> Result<()> {
+    async fn rewind_with(&self, subscription: &str, to: Start, unproven: Unproven) -> Result<()> {
         let session = self.session().await?;
         let known = session
             .query_opt("SELECT FROM relevo.subscription WHERE name = $1", args![subscription])
@@ -87,6 +91,10 @@ impl Operate for PostgresStore {
             return Err(unknown(subscription));
         }
         let tick = self.kept(&tx, tick, to).await?;
+        if let Err(refusal) = prove_rewind(&tx, subscription, &tick, unproven).await {
+            tx.rollback().await?;
+            return Err(refusal);
+        }
         fence_off(&tx, subscription).await?;
         note_moves(&tx, subscription, &tick).await?;
         move_cursors(&tx, subscription, &tick).await?;
@@ -119,8 +127,13 @@ impl Operate for PostgresStore {
         self.find_dead(filter, before, max).await
     }
 
-    async fn replay(&self, filter: &DeadFilter, rate: Option<f64>) -> Result<ReplayProgress> {
-        self.ask_replay(filter, rate).await
+    async fn replay_with(
+        &self,
+        filter: &DeadFilter,
+        rate: Option<f64>,
+        unproven: Unproven,
+    ) -> Result<ReplayProgress> {
+        self.ask_replay(filter, rate, unproven).await
     }
 
     async fn replay_progress(&self, operation: i64) -> Result<ReplayProgress> {

@@ -2,6 +2,7 @@
 
 use super::PostgresStore;
 use super::errors::is_lock_timeout;
+use super::horizon::forget_inbox;
 use super::migrate::FIRST_ROWS;
 use super::session::{Session, args};
 use super::status::subscriptions;
@@ -332,9 +333,13 @@ async fn drop_dead_letters(session: &Session, keep: Duration) -> Result<u64> {
 /// Old marks: inbox rows, skips, moves, settled requests and replays without any, members that never said goodbye. In
 /// pieces, so that no statement holds many locks or runs for long; what is left after some of them waits for next time.
 async fn drop_traces(session: &Session, retention: &Retention) -> Result<()> {
-    let (inbox, exceptions) = (retention.inbox.as_secs_f64(), retention.dead_letters.as_secs_f64());
+    let exceptions = retention.dead_letters.as_secs_f64();
+    for _ in 0..MOST_PIECES {
+        if forget_inbox(session, retention.inbox, BATCH).await? < BATCH as u64 {
+            break;
+        }
+    }
     for (table, condition, age) in [
-        ("inbox", "x.seen_at < clock_timestamp() - $1", inbox),
         ("inbox_key", "NOT relevo.key_waits(x) AND $1 >= interval '0'", 0.0),
         ("skip", "x.at < clock_timestamp() - $1", exceptions),
         ("moved", "x.at < clock_timestamp() - $1", exceptions),

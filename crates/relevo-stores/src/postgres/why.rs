@@ -9,7 +9,6 @@ use relevo_core::event::TopicFilter;
 use relevo_core::outbox::{LEFT_OUT, MemberNote, Moved, Position, Snapshot, TickRef, Window};
 use relevo_core::{EventId, Result};
 use tokio_postgres::Row;
-use uuid::Uuid;
 
 /// What is known of an event.
 struct Place {
@@ -64,7 +63,7 @@ impl PostgresStore {
 
     async fn why_for(&self, session: &Session, reader: &Reader, place: &Place) -> Result<Why> {
         if let Some(why) = exception(session, reader, place).await? {
-            return Ok(why);
+            return Ok(why.while_paused(reader.paused.as_deref()));
         }
         if !wants(&reader.topics, place) {
             return Ok(Why::FilteredOut { topics: reader.topics.clone() });
@@ -121,7 +120,7 @@ impl PostgresStore {
         row: (i64, i64),
     ) -> Result<Why> {
         if let Some(by) = &reader.paused {
-            return Ok(Why::Paused { by: by.clone() });
+            return Ok(Why::Paused { by: by.clone(), then: None });
         }
         let Some((owner, silent_s, note)) = owner(session, reader).await? else {
             return Ok(Why::NobodyWorks { lane });
@@ -297,25 +296,7 @@ pub(crate) async fn suspects(session: &Session) -> Result<Vec<OpenTransaction>> 
 
 /// Was the event (whose id tells its time) published before what retention has emptied?
 async fn past_retention(session: &Session, event: EventId) -> Result<bool> {
-    let Some(at) = time_of(event.0) else { return Ok(false) };
+    let Some(at) = event.time() else { return Ok(false) };
     let sql = "SELECT EXISTS (SELECT FROM relevo.meta WHERE name = 'emptied_to_time' AND value::timestamptz >= $1)";
     Ok(session.query_one(sql, args![at]).await?.get(0))
-}
-
-/// The time in an id of version 7.
-fn time_of(id: Uuid) -> Option<DateTime<Utc>> {
-    let (seconds, nanos) = id.get_timestamp().filter(|_| id.get_version_num() == 7)?.to_unix();
-    DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_id_of_version_7_tells_its_time() {
-        let before = Utc::now() - chrono::Duration::seconds(5);
-        assert!(time_of(EventId::fresh().0).is_some_and(|at| at > before));
-        assert_eq!(time_of(Uuid::new_v4()), None);
-    }
 }

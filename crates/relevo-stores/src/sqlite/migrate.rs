@@ -29,6 +29,12 @@ const MIGRATIONS: &[Migration] = &[
         name: "inbox",
         sql: include_str!("migrations/0003_inbox.sql"),
     },
+    Migration {
+        number: 4,
+        oldest: 3,
+        name: "horizon",
+        sql: include_str!("migrations/0004_horizon.sql"),
+    },
 ];
 
 const REGISTER: &str = "CREATE TABLE IF NOT EXISTS relevo_schema (

@@ -13,6 +13,7 @@ mod effects;
 mod errors;
 #[doc(hidden)]
 pub mod fuzzing;
+mod horizon;
 mod inbox;
 mod lanes;
 mod location;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use relevo_core::dead_letters::{
     Answer, DeadFilter, DeadLetter, DeadLetterId, Finding, LogStatus, Operate, ReplayProgress,
-    RetentionPlan,
+    RetentionPlan, Unproven,
 };
 use relevo_core::limits::Limits;
 use relevo_core::outbox::{Retention, Start};
@@ -48,9 +48,9 @@ impl Operate for SqliteStore {
         self.write(move |tx| subscriptions::resume(tx, &subscription)).await
     }
 
-    async fn rewind(&self, subscription: &str, to: Start) -> Result<()> {
+    async fn rewind_with(&self, subscription: &str, to: Start, unproven: Unproven) -> Result<()> {
         let subscription = subscription.to_owned();
-        self.write(move |tx| subscriptions::rewind(tx, &subscription, to)).await
+        self.write(move |tx| subscriptions::rewind(tx, &subscription, to, unproven)).await
     }
 
     async fn remove(&self, subscription: &str) -> Result<()> {
@@ -68,9 +68,14 @@ impl Operate for SqliteStore {
         self.read(move |tx| requests::find(tx, &filter, before, max)).await
     }
 
-    async fn replay(&self, filter: &DeadFilter, rate: Option<f64>) -> Result<ReplayProgress> {
+    async fn replay_with(
+        &self,
+        filter: &DeadFilter,
+        rate: Option<f64>,
+        unproven: Unproven,
+    ) -> Result<ReplayProgress> {
         let filter = filter.clone();
-        self.write(move |tx| requests::replay(tx, &filter, rate)).await
+        self.write(move |tx| requests::replay(tx, &filter, rate, unproven)).await
     }
 
     async fn replay_progress(&self, operation: i64) -> Result<ReplayProgress> {

@@ -1,9 +1,12 @@
 //! What operators ask for and a lane's owner carries out: replays, and held keys that may go on.
 
 use super::errors::{Sql, own};
+use super::horizon::prove_replay;
 use super::rows::{event, now, text, time};
 use bytes::Bytes;
-use relevo_core::dead_letters::{DeadFilter, DeadLetter, DeadLetterId, DeadState, ReplayProgress};
+use relevo_core::dead_letters::{
+    DeadFilter, DeadLetter, DeadLetterId, DeadState, ReplayProgress, Unproven,
+};
 use relevo_core::outbox::{MemberId, Request};
 use relevo_core::{ErrorClass, EventId, Headers, Kind};
 use rusqlite::types::Value;
@@ -117,6 +120,7 @@ pub(super) fn replay(
     tx: &Transaction<'_>,
     filter: &DeadFilter,
     rate: Option<f64>,
+    unproven: Unproven,
 ) -> Sql<ReplayProgress> {
     if state_of(filter) != DeadState::Dead {
         return Err(refused(format!(
@@ -129,6 +133,7 @@ pub(super) fn replay(
     }
     every_id_is_dead(tx, &filter.ids)?;
     let letters = frozen(tx, filter)?;
+    prove_replay(tx, &letters, unproven)?;
     tx.execute(
         "INSERT INTO relevo_replay (total, created_at) VALUES (?1, ?2)",
         params![letters.len() as i64, now(tx)?],

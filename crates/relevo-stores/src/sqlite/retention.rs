@@ -165,9 +165,7 @@ fn drop_the_rest(tx: &Transaction<'_>, ages: Ages) -> Sql<(u64, u64)> {
              SELECT number FROM relevo_dead_letter d WHERE {OLD_LETTER} ORDER BY state = 'archived' DESC, died_at LIMIT ?2)"
     );
     let letters = tx.execute(&letters, params![now.saturating_sub(ages.dead_letters), MOST])?;
-    let inbox = "DELETE FROM relevo_inbox WHERE (consumer, source, id) IN (
-                     SELECT consumer, source, id FROM relevo_inbox WHERE first_at < ?1 ORDER BY first_at LIMIT ?2)";
-    tx.execute(inbox, params![now.saturating_sub(ages.inbox), MOST])?;
+    super::horizon::forget_inbox(tx, now.saturating_sub(ages.inbox), MOST)?;
     tx.execute(super::inbox::FORGET_KEYS, params![MOST])?;
     let skips = "DELETE FROM relevo_skip WHERE (subscription, id) IN (
                      SELECT subscription, id FROM relevo_skip WHERE at < ?1 ORDER BY at LIMIT ?2)";
@@ -195,9 +193,10 @@ fn warnings(tx: &Transaction<'_>) -> Sql<Vec<String>> {
         .filter_map(|status| {
             let silent = status.forgotten_for_s?;
             Some(format!(
-                "nobody has worked on subscription {:?} for {silent:.0} s and it holds {} events of the log; start its \
+                "nobody has worked on subscription {:?} for {silent:.0} s while {}, and the log is kept for it; start its \
                  relay, or end it with `relevo subscriptions remove`",
-                status.name, status.backlog
+                status.name,
+                status.what_waits()
             ))
         })
         .collect();

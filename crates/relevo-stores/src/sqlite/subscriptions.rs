@@ -2,8 +2,10 @@
 //! whoever works them is fenced off at once.
 
 use super::errors::Sql;
+use super::horizon::prove_rewind;
 use super::rows::{last_seq, now, now_ms};
 use super::{lanes, unknown_subscription};
+use relevo_core::dead_letters::Unproven;
 use relevo_core::limits::LANES;
 use relevo_core::outbox::{LEFT_OUT, Start, Subscription};
 use relevo_core::relay::AfterDead;
@@ -17,19 +19,20 @@ pub(super) fn subscribe(tx: &Transaction<'_>, subscription: &Subscription) -> Sq
         AfterDead::Continue => "continue",
         AfterDead::Hold => "hold",
     };
-    let sql = "UPDATE relevo_subscription SET topics = ?2, after_dead = ?3, destination = ?4 WHERE name = ?1";
-    if tx.execute(sql, params![name, topics, after_dead, subscription.destination])? == 1 {
+    let sql = "UPDATE relevo_subscription SET topics = ?2, after_dead = ?3, destination = ?4, outside = ?5 WHERE name = ?1";
+    let Subscription { destination, outside, .. } = subscription;
+    if tx.execute(sql, params![name, topics, after_dead, destination, outside])? == 1 {
         return Ok(());
     }
     lanes::note_tick(tx)?;
     let start = start_number(tx, subscription.start)?;
     let sql = concat!(
-        "INSERT INTO relevo_subscription (name, topics, after_dead, destination, start_seq, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ",
+        "INSERT INTO relevo_subscription (name, topics, after_dead, destination, outside, start_seq, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ",
         now_ms!(),
         ")"
     );
-    tx.execute(sql, params![name, topics, after_dead, subscription.destination, start])?;
+    tx.execute(sql, params![name, topics, after_dead, destination, outside, start])?;
     let sql = "INSERT INTO relevo_cursor (subscription, lane, token, from_number, seq) VALUES (?1, ?2, random(), ?3, 0)";
     for lane in 0..LANES {
         tx.prepare_cached(sql)?.execute(params![name, lane, start])?;
@@ -85,11 +88,12 @@ pub(super) fn resume(tx: &Transaction<'_>, name: &str) -> Sql<()> {
 
 /// Moves every cursor. Backwards: what will be read again is no longer parked. Forwards: what is left out is
 /// noted, so that `why` can tell; what is parked goes on waiting.
-pub(super) fn rewind(tx: &Transaction<'_>, name: &str, to: Start) -> Sql<()> {
+pub(super) fn rewind(tx: &Transaction<'_>, name: &str, to: Start, unproven: Unproven) -> Sql<()> {
     require(tx, name)?;
     fence_off(tx, name)?;
     lanes::note_tick(tx)?;
     let number = start_number(tx, to)?;
+    prove_rewind(tx, name, number, unproven)?;
     note_gaps(tx, name, number)?;
     let sql = concat!(
         "UPDATE relevo_cursor SET from_number = ?2, to_number = NULL, seq = 0, moved_at = ",

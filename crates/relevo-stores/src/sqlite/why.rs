@@ -105,7 +105,7 @@ fn for_one(tx: &Transaction<'_>, found: &Found, name: &str, row: &Row<'_>) -> Sq
     let start: i64 = row.get(2)?;
     let paused: Option<String> = row.get(3)?;
     if let Some(why) = exception(tx, found, name)? {
-        return Ok(why);
+        return Ok(why.while_paused(paused.as_deref()));
     }
     let filters: Vec<_> =
         wanted.iter().filter_map(|filter| TopicFilter::parse(filter).ok()).collect();
@@ -120,7 +120,7 @@ fn for_one(tx: &Transaction<'_>, found: &Found, name: &str, row: &Row<'_>) -> Sq
     let (decided, owner) = tx.prepare_cached(sql)?.query_row(params![name, found.lane], cursor)?;
     match (found.seq <= decided, paused) {
         (true, _) => Ok(left_out(tx, found, name)?.unwrap_or(Why::Delivered)),
-        (false, Some(by)) => Ok(Why::Paused { by }),
+        (false, Some(by)) => Ok(Why::Paused { by, then: None }),
         (false, None) => pending(tx, found, name, owner),
     }
 }

@@ -30,6 +30,9 @@ pub trait StoreUnderTest: Send + Sync {
     /// `concurrent_writers`.
     async fn begin(&self) -> Result<Box<dyn Writer>>;
 
+    /// Notes in the inbox, in a transaction of its own, that `consumer` meets a message; false if it met it before.
+    async fn first_time(&self, consumer: &str, source: &str, id: &str) -> Result<bool>;
+
     /// Checks of `doctor` that find a problem with the server this test runs on, by its nature.
     fn expected_problems(&self) -> &'static [&'static str] {
         &[]

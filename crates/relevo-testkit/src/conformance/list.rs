@@ -131,6 +131,18 @@ macro_rules! store_cases {
                 a_request_is_shown_to_its_own_subscription,
                 a_letter_of_a_removed_subscription_is_not_replayed,
             }
+            horizon {
+                a_rewind_behind_the_horizon_is_refused,
+                a_rewind_behind_the_horizon_is_carried_out_for_who_insists,
+                a_rewind_to_what_is_proven_is_allowed,
+                what_a_subscription_does_not_want_needs_no_proof,
+                a_direct_handler_is_rewound_without_proof,
+                a_dead_letter_behind_the_horizon_is_not_replayed,
+                an_edited_copy_needs_no_proof,
+                a_direct_handlers_dead_letter_needs_no_proof,
+                proof_stays_while_a_rewind_is_under_way,
+                proof_stays_while_a_replay_is_under_way,
+            }
             why {
                 an_event_that_was_never_published_is_unknown,
                 a_rolled_back_event_is_unknown,
@@ -145,6 +157,7 @@ macro_rules! store_cases {
                 a_dead_event_names_its_letter,
                 a_replayed_event_is_no_longer_dead,
                 an_event_of_a_paused_subscription_says_who_paused_it,
+                a_parked_event_of_a_paused_subscription_says_the_pause_first,
                 an_event_whose_destination_is_down_shows_the_breaker,
                 an_event_that_a_subscription_does_not_want_is_filtered_out,
                 an_event_from_before_a_subscriptions_start_says_so,

@@ -13,7 +13,8 @@
 //! # Layout
 //! - [`StoreHarness`], [`StoreUnderTest`], [`Writer`]: what a store's author provides
 //! - `rig`, `hand`: what the cases are written with
-//! - [`event`], [`outbox`], [`retention`], [`relay`], [`operators`], [`inbox`], [`dead_letters`], [`replay`], [`why`]: the cases
+//! - [`event`], [`outbox`], [`retention`], [`relay`], [`operators`], [`inbox`], [`dead_letters`], [`replay`],
+//!   [`horizon`], [`why`]: the cases
 //! - [`capability_table`]: what the shipped stores can do, for the documentation
 //! - `teeth`: wrong stores that the suite must notice (only with the feature `mutants`)
 //! - [`broker`]: the same for brokers
@@ -23,6 +24,7 @@ pub mod dead_letters;
 pub mod event;
 mod hand;
 mod harness;
+pub mod horizon;
 pub mod inbox;
 mod list;
 pub mod operators;

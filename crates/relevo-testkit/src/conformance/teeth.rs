@@ -39,6 +39,12 @@ impl StoreUnderTest for Memory {
     async fn begin(&self) -> Result<Box<dyn Writer>> {
         Ok(Box::new(Transaction(self.0.clone(), self.0.begin())))
     }
+
+    async fn first_time(&self, consumer: &str, source: &str, id: &str) -> Result<bool> {
+        let mut tx = self.0.begin();
+        let first = tx.first_time(consumer, source, id).await?;
+        tx.commit().map(|()| first)
+    }
 }
 
 #[async_trait]

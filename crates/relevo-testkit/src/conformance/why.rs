@@ -235,7 +235,27 @@ pub async fn an_event_of_a_paused_subscription_says_who_paused_it(rig: &Rig) -> 
     );
     let id = rig.commit_one(numbered("k", 2)).await?;
     let why = rig.why(id, "s").await?;
-    assert!(matches!(&why, Why::Paused { by } if by.contains("ana, for the migration")), "{why:?}");
+    let Why::Paused { by, then: None } = &why else { panic!("{why:?}") };
+    assert!(by.contains("ana, for the migration"), "{why:?}");
+    Ok(())
+}
+
+/// While its subscription is paused no attempt is due, whatever a key is parked for: the pause comes first.
+pub async fn a_parked_event_of_a_paused_subscription_says_the_pause_first(rig: &Rig) -> Result<()> {
+    let mut hand = rig.migrated().await?.hand("s", "k").await?;
+    let published = rig.commit(vec![numbered("k", 1), numbered("k", 2)]).await?;
+    let reads = hand.read(2).await?;
+    hand.park(&reads, Some(Duration::from_secs(3600))).await?;
+    let parked = [rig.why(published[0], "s").await?, rig.why(published[1], "s").await?];
+    assert!(matches!(&parked, [Why::Parked { .. }, Why::ParkedBehind { .. }]), "{parked:?}");
+    rig.operate.pause("s", "ana, for the migration").await?;
+    for (id, before) in published.iter().zip(parked.clone()) {
+        let paused =
+            Why::Paused { by: "ana, for the migration".into(), then: Some(Box::new(before)) };
+        assert_eq!(rig.why(*id, "s").await?, paused);
+    }
+    rig.operate.resume("s").await?;
+    assert_eq!(rig.why(published[0], "s").await?, parked[0]);
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use crate::cli::ask::confirm;
 use crate::cli::failure::{Outcome, missing, wrong};
 use crate::cli::output::Output;
 use crate::cli::show::counted;
+use crate::cli::subscriptions::unproven;
 use relevo_core::dead_letters::{Operate, ReplayProgress};
 use relevo_core::{Kind, Result};
 use std::io::{IsTerminal, Write};
@@ -23,6 +24,9 @@ What matches now is a fixed set; it is counted, and you are asked. The events
 keep their ids and go in order, before anything of their key still waiting.
 Whoever works the subscription carries it out.
 
+A dead letter may have arrived after all; consumers of a broker or an endpoint
+tell by their inbox. Where its rows are gone already (R0042), it is refused.
+
 Examples:
   relevo dead-letters replay --id 7
   relevo dead-letters replay -s billing --class transient --rate 50 --wait
@@ -37,6 +41,9 @@ pub(crate) struct Replay {
     /// So many a second at most
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
+    /// Also those whose proof in the inbox is gone: their effects may happen twice
+    #[arg(long)]
+    even_if_done_before: bool,
     /// Stay until all are put back, and show how far it is
     #[arg(long)]
     wait: bool,
@@ -59,7 +66,8 @@ impl Replay {
         }
         let pace = self.rate.map(|rate| format!(" at {rate} a second")).unwrap_or_default();
         confirm(&format!("Replay {}{pace}?", set.described()), self.yes)?;
-        let mut progress = operate.replay(&set.filter, self.rate).await?;
+        let unproven = unproven(self.even_if_done_before);
+        let mut progress = operate.replay_with(&set.filter, self.rate, unproven).await?;
         if !out.json {
             let operation = progress.operation;
             out.line(format!(

@@ -13,7 +13,8 @@ GRANT INSERT ON relevo.inbox TO relevo_writer, relevo_relay;
 
 GRANT SELECT ON relevo.outbox, relevo.outbox_seq, relevo.migration, relevo.jump TO relevo_relay;
 GRANT SELECT, INSERT, UPDATE, DELETE ON relevo.tick, relevo.subscription, relevo.cursor, relevo.member, relevo.segment, relevo.meta,
-    relevo.parked_key, relevo.parked_ref, relevo.dead_letter, relevo.skip, relevo.moved, relevo.replay, relevo.request, relevo.inbox, relevo.inbox_key
+    relevo.parked_key, relevo.parked_ref, relevo.dead_letter, relevo.skip, relevo.moved, relevo.replay, relevo.request, relevo.inbox, relevo.inbox_key,
+    relevo.inbox_horizon
     TO relevo_relay;
 GRANT EXECUTE ON FUNCTION relevo.make_segment(bigint), relevo.guard_default(), relevo.check_default_guard(),
     relevo.make_segments_beyond_guard(bigint, integer), relevo.jump_to_segments(), relevo.empty_segment(text),
