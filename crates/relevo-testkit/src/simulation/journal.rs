@@ -45,6 +45,10 @@ pub(super) struct Delivered {
     to_be_read_again: bool,
     /// A rewind may have left it out.
     pub(super) optional: bool,
+    /// When it was first handed on to whoever stands behind a broker.
+    pub(super) handed_on: Option<u64>,
+    /// It landed in the log of whoever stands behind a broker: from there on it is an event like any other.
+    landed: bool,
     /// It must still come to an end.
     pub(super) awaited: bool,
     pub(super) end: End,
@@ -71,17 +75,31 @@ pub(super) struct Subscriber {
     pub(super) name: &'static str,
     /// Effects share the cursor's transaction.
     pub(super) once: bool,
-    pub(super) ordered: bool,
     pub(super) only_a: bool,
     pub(super) max_attempts: u32,
-    /// It awaits what another one hands on, not what is committed.
+    /// It stands behind a broker: it awaits what another one hands on, not what is committed.
     pub(super) behind: bool,
+}
+
+/// An event that lands in a consumer's log.
+#[derive(Debug, Clone)]
+pub(super) struct Landing {
+    pub(super) subscriber: usize,
+    /// Its id there.
+    pub(super) id: EventId,
+    /// The id it was published with.
+    pub(super) original: EventId,
+    /// The handler was asked before.
+    pub(super) tried: bool,
+    /// The handler's answer was to skip it: that is decided, and only to be noted still.
+    pub(super) skipped: bool,
 }
 
 #[derive(Debug, Default)]
 struct Pending {
     published: Vec<EventId>,
     effects: Vec<(usize, EventId)>,
+    landings: Vec<Landing>,
     changes: Vec<LaneChange>,
     marks: Vec<(usize, usize)>,
 }
@@ -101,6 +119,8 @@ pub(super) struct Journal {
     pub(super) effects: u64,
     pub(super) violation: Option<Violation>,
     pub(super) rewound: Vec<bool>,
+    /// The ids that landed events were published with, by their ids in the consumer's log.
+    originals: BTreeMap<EventId, EventId>,
 }
 
 impl Journal {
@@ -154,6 +174,16 @@ impl Journal {
         self.transactions.entry(tx).or_default().effects.push((subscriber, event));
     }
 
+    pub(super) fn landing(&mut self, tx: TxId, landing: Landing) {
+        self.originals.insert(landing.id, landing.original);
+        self.transactions.entry(tx).or_default().landings.push(landing);
+    }
+
+    /// The id an event was published with, whatever its id in a consumer's log.
+    pub(super) fn original(&self, id: EventId) -> EventId {
+        self.originals.get(&id).copied().unwrap_or(id)
+    }
+
     pub(super) fn change(&mut self, tx: TxId, change: LaneChange) {
         self.transactions.entry(tx).or_default().changes.push(change);
     }
@@ -202,16 +232,17 @@ impl Journal {
         self.transactions.get(&tx).into_iter().flat_map(|pending| &pending.changes)
     }
 
-    /// True if a transaction published.
+    /// True if a transaction wrote events into the log.
     pub(super) fn has_published(&self, tx: TxId) -> bool {
-        self.transactions.get(&tx).is_some_and(|pending| !pending.published.is_empty())
+        let written =
+            |pending: &Pending| !pending.published.is_empty() || !pending.landings.is_empty();
+        self.transactions.get(&tx).is_some_and(written)
     }
 
     /// True if a transaction wrote lane changes and nothing else.
     pub(super) fn only_changes(&self, tx: TxId) -> bool {
-        self.transactions
-            .get(&tx)
-            .is_some_and(|pending| pending.published.is_empty() && pending.effects.is_empty())
+        let only = |pending: &Pending| pending.effects.is_empty();
+        !self.has_published(tx) && self.transactions.get(&tx).is_some_and(only)
     }
 
     // ---- what the database says happened ----
@@ -227,6 +258,9 @@ impl Journal {
         // Within one commit dead letters and skips have no order among the effects: they are noted first and
         // judged last.
         let mut noted = Vec::new();
+        for landing in &pending.landings {
+            self.landed(landing, now, &mut noted);
+        }
         for change in &pending.changes {
             self.recorded(change, now, &mut noted);
         }
@@ -277,18 +311,39 @@ impl Journal {
         self.positions.insert(lane.clone(), change.after);
         let subscriber = self.subscriber(&lane.subscription);
         for death in &change.deaths {
-            self.note_first(subscriber, death.event.id, noted);
-            self.died(subscriber, death.event.id, now);
+            let id = self.original(death.event.id);
+            self.note_first(subscriber, id, noted);
+            self.died(subscriber, id, now);
         }
         for skip in &change.skips {
-            self.note_first(subscriber, skip.event.id, noted);
-            self.decided(subscriber, skip.event.id, now, End::Skipped);
+            let id = self.original(skip.event.id);
+            self.note_first(subscriber, id, noted);
+            self.decided(subscriber, id, now, End::Skipped);
         }
         change.settled.iter().for_each(|event| self.parked(subscriber, event.id, false));
         change.waiting.iter().for_each(|event| self.parked(subscriber, event.id, true));
     }
 
+    /// A message is in the consumer's log. It lands once, and not after its effect.
+    fn landed(&mut self, landing: &Landing, now: u64, noted: &mut Vec<(usize, EventId)>) {
+        let Landing { subscriber, original, skipped, .. } = *landing;
+        self.check_wanted(subscriber, original);
+        if skipped {
+            self.note_first(subscriber, original, noted);
+        }
+        let Some(delivered) = self.delivered(subscriber, original) else { return };
+        let again = std::mem::replace(&mut delivered.landed, true) || delivered.end != End::None;
+        if skipped {
+            delivered.first_decided.get_or_insert(now);
+        }
+        if again {
+            let text = format!("{original} landed though it had landed, or had its effect, before");
+            self.broken(Invariant::EffectOnce, text);
+        }
+    }
+
     fn parked(&mut self, subscriber: usize, event: EventId, waits: bool) {
+        let event = self.original(event);
         let Some(delivered) = self.delivered(subscriber, event) else { return };
         delivered.parked = waits;
         delivered.to_be_read_again &= !waits;
@@ -358,7 +413,7 @@ impl Journal {
     /// A copy of the event arrived at the broker.
     pub(super) fn stored(&mut self, subscriber: usize, event: &Event) {
         let now = self.tick();
-        self.check_bytes(event);
+        self.check_bytes(subscriber, event);
         if self
             .delivered(subscriber, event.id)
             .is_some_and(|delivered| delivered.first_decided.is_none())
@@ -370,7 +425,7 @@ impl Journal {
 
     /// An event was handed over. What arrives must be what was published, byte for byte.
     pub(super) fn attempted(&mut self, subscriber: usize, event: &Event) -> u32 {
-        self.check_bytes(event);
+        self.check_bytes(subscriber, event);
         self.check_wanted(subscriber, event.id);
         let Some(delivered) = self.delivered(subscriber, event.id) else { return 0 };
         delivered.attempts += 1;
@@ -385,8 +440,10 @@ impl Journal {
     }
 
     /// Something was handed on: whoever stands behind it must come to an end with it.
-    pub(super) fn awaited_behind(&mut self, subscriber: usize, event: EventId) {
+    pub(super) fn handed_on(&mut self, subscriber: usize, event: EventId) {
+        let now = self.tick();
         let Some(delivered) = self.delivered(subscriber, event) else { return };
+        delivered.handed_on.get_or_insert(now);
         if delivered.first_decided.is_none() && !std::mem::replace(&mut delivered.awaited, true) {
             self.open += 1;
         }
@@ -395,6 +452,7 @@ impl Journal {
     // ---- operators ----
 
     fn put_back(&mut self, subscriber: usize, event: EventId) {
+        let event = self.original(event);
         let Some(delivered) = self.delivered(subscriber, event) else { return };
         delivered.replays += 1;
         delivered.parked = true;
@@ -413,6 +471,7 @@ impl Journal {
         payload: Bytes,
     ) {
         let now = self.tick();
+        let original = self.original(original);
         let Some(original) = self.events.get(&original) else { return };
         let mut copied = original.clone();
         copied.payload = payload;
@@ -426,13 +485,18 @@ impl Journal {
 
     /// Cursors were moved. What was applied may come again (`back`); what still waits in the log, for the first time or
     /// because an earlier rewind returned it there, may be left out (`forward`). What is parked goes on waiting, or the
-    /// log brings it again.
+    /// log brings it again. What never landed in a consumer's log, no rewind of that reaches.
     pub(super) fn rewound(&mut self, subscriber: usize, back: bool, forward: bool) {
         self.rewound[subscriber] = true;
+        let behind = self.subscribers[subscriber].behind;
         for event in self.events.values_mut().filter(|event| event.committed_at.is_some()) {
+            let copy = event.only_for == Some(subscriber);
             let delivered = &mut event.at[subscriber];
+            if behind && !delivered.landed && !copy {
+                continue;
+            }
             delivered.rewinds += 1;
-            let first = delivered.first_decided.is_none() && !delivered.parked;
+            let first = delivered.end == End::None && !delivered.parked;
             if forward && (first || delivered.to_be_read_again) {
                 delivered.optional |= first;
                 if std::mem::take(&mut delivered.awaited) {

@@ -6,9 +6,11 @@
 //!
 //! # Layout
 //! - `options`: what a seed decides before the run; `bias`: what some seeds look at closely; `plan`: what handlers and brokers do with each event
-//! - `sim`: the scheduler; `process`: the relay's machines with their shells; `chaos`: what goes wrong
-//! - `world`, `statements`, `broker`: what is outside the programs; `client`: how programs reach it, step by step
-//! - `writers`: writers, operators and the consumer beside the relays
+//! - `sim`: the scheduler; `process`: the relay's machines with their shells; `intake`: the consumer's; `chaos`: what
+//!   goes wrong
+//! - `world`, `statements`, `inbox`, `broker`: what is outside the programs; `client`, `receiver`: how programs reach
+//!   it, step by step
+//! - `writers`: writers and operators beside the relays
 //! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds; `kills`: every mutant until
 //!   it is dead
 //! - `journal`: what really happened, apart from all tables; `judge`: what it holds each delivery against; `invariant`,
@@ -37,6 +39,8 @@ mod check;
 mod client;
 mod command;
 mod describe;
+mod inbox;
+mod intake;
 mod invariant;
 mod journal;
 mod judge;
@@ -45,6 +49,7 @@ mod kills;
 mod options;
 mod plan;
 mod process;
+mod receiver;
 mod seen;
 mod sim;
 mod statements;

@@ -1,19 +1,19 @@
-use super::meeting::Meeting;
-use super::{PAUSES, told_to_stop};
+use super::Settled;
+use super::meeting::{Meet, Meeting, Met};
 use crate::broker::cloudevents::Binding;
-use crate::broker::{Foreign, Incoming, Settle, Tag};
+use crate::broker::{Foreign, Incoming};
 use crate::error::{Error, Kind, Result};
-use crate::inbox::direct::{Broken, Direct, commit, distrust, in_time};
+use crate::event::EventId;
+use crate::inbox::direct::{Broken, Direct, commit, in_time};
 use crate::inbox::effect::Effect;
 use crate::inbox::{Handler, Outcome, TxDriver};
-use crate::telemetry;
+use crate::{mutant, telemetry};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Works batches of one consumer in transactions of its driver.
-pub(super) struct Worker<D, H> {
+pub struct Worker<D, H> {
     name: Arc<str>,
     driver: D,
     direct: Direct<D, Arc<H>>,
@@ -21,66 +21,49 @@ pub(super) struct Worker<D, H> {
     binding: Binding,
     foreign: Foreign,
     idle_limit: Duration,
+    /// The ids of what lands.
+    ids: Arc<dyn Fn() -> EventId + Send + Sync>,
 }
 
-/// What to tell the broker.
-type Settled = Vec<(Tag, Settle)>;
-
 impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
-    pub(super) fn new(
-        name: Arc<str>,
-        driver: D,
-        handler: Arc<H>,
-        binding: Binding,
-        foreign: Foreign,
-        idle_limit: Duration,
-    ) -> Self {
+    /// A worker of the consumer called `name`, whose messages are written as `binding` says.
+    pub fn new(name: impl Into<Arc<str>>, driver: D, handler: Arc<H>, binding: Binding) -> Self {
         let slow = handler.slow();
+        let (foreign, idle_limit) = (Foreign::default(), Duration::from_secs(8));
         let direct = Direct::new(driver.clone(), handler).idle_limit(idle_limit);
-        Self { name, driver, direct, slow, binding, foreign, idle_limit }
+        let ids = Arc::new(EventId::fresh);
+        Self { name: name.into(), driver, direct, slow, binding, foreign, idle_limit, ids }
     }
 
-    /// Works a batch until it is committed, whatever the store's trouble; `None` if the
-    /// consumer was stopped first. A transaction that was open for long enough ends with the first of them.
-    pub(super) async fn work(
-        &self,
-        messages: &[Incoming],
-        mut stopped: watch::Receiver<bool>,
-    ) -> Option<Settled> {
-        let (mut all, mut rest) = (Settled::new(), messages.to_vec());
-        let mut pause = PAUSES.0;
-        loop {
-            let meeting = Meeting::of(self.name.clone(), &rest, &self.binding, &self.foreign);
-            match self.once(meeting).await {
-                Ok(settled) => {
-                    rest.retain(|message| settled.iter().all(|(tag, _)| *tag != message.tag));
-                    all.extend(settled);
-                    if rest.is_empty() {
-                        return Some(all);
-                    }
-                    pause = PAUSES.0;
-                    continue;
-                }
-                Err(error) => {
-                    telemetry::store_error(&self.name, error.code());
-                    tracing::warn!(consumer = %self.name, %error, "the store failed; trying again");
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSES.1),
-                () = told_to_stop(&mut stopped) => return None,
-            }
-        }
+    /// How messages that are no CloudEvents become events.
+    pub fn foreign(mut self, foreign: Foreign) -> Self {
+        self.foreign = foreign;
+        self
+    }
+
+    /// How long a session may idle inside a transaction (default 8 s).
+    pub fn idle_limit(mut self, limit: Duration) -> Self {
+        self.idle_limit = limit;
+        self.direct = self.direct.idle_limit(limit);
+        self
+    }
+
+    /// Where the ids of what lands come from (default: fresh ones).
+    pub fn ids(mut self, ids: impl Fn() -> EventId + Send + Sync + 'static) -> Self {
+        self.ids = Arc::new(ids);
+        self
+    }
+
+    /// Works a batch of one source and answers with what is committed, to be told to the broker: all of it, or only its
+    /// beginning where a transaction had been open for long enough. An error is the store's: try again.
+    pub async fn work(&self, messages: &[Incoming]) -> Result<Settled> {
+        self.once(Meeting::of(self.name.clone(), messages, &self.binding, &self.foreign)).await
     }
 
     /// All of them in one transaction; if that breaks, each in its own.
     async fn once(&self, meeting: Meeting) -> Result<Settled> {
         if meeting.len() > 1 && !self.slow {
-            match self
-                .together(meeting.clone())
-                .await
-                .inspect_err(|broken| distrust(&self.driver, broken))
-            {
+            match self.together(&mut meeting.clone()).await {
                 Ok(settled) => return Ok(settled),
                 Err(Broken::Attempt(..)) => telemetry::count("relevo_aborted_total", &self.name, 1),
                 Err(Broken::Store(error)) if error.kind() == Kind::TransactionConflict => {
@@ -102,20 +85,18 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
     }
 
     /// Inbox rows, effects and landings of the batch in one transaction, a savepoint for each event.
-    async fn together(&self, mut meeting: Meeting) -> Result<Settled, Broken> {
+    async fn together(&self, meeting: &mut Meeting) -> Result<Settled, Broken> {
         let mut slot = None;
         let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
         in_time(effect.tx()).await?;
-        let (begun, at_once) = (Instant::now(), Self::at_once(&meeting));
-        while begun.elapsed() <= D::HOLD / 4
-            && self.meet(&mut meeting, &mut effect, at_once).await?
-        {
+        let (begun, at_once) = (Instant::now(), Self::at_once(meeting));
+        while begun.elapsed() <= D::HOLD / 4 && self.meet(meeting, &mut effect, at_once).await? {
             while let Some(index) = meeting.next() {
                 let answer = self.direct.attempt(meeting.event(index), &mut effect, true).await?;
                 meeting.settle(index, answer.into());
             }
         }
-        self.end(&meeting, effect).await
+        self.end(meeting, effect).await
     }
 
     /// Asks the inbox about the next messages; false if there are none.
@@ -129,34 +110,44 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         if asked.is_empty() {
             return Ok(false);
         }
-        let answers = in_time(D::meet(effect.tx().await?, &self.name, &asked)).await?;
+        let answers = match mutant!(DedupOutsideEffect) {
+            true => self.meet_apart(&asked).await?,
+            false => in_time(D::meet(effect.tx().await?, &self.name, &asked)).await?,
+        };
         Meeting::check(&asked, &answers)?;
         meeting.met(answers);
         Ok(true)
     }
 
-    /// One message: its attempt, and if that breaks its transaction, its landing.
+    /// What a wrong consumer does: the notes in the inbox commit before, and apart from, the effect.
+    async fn meet_apart(&self, asked: &[Meet]) -> Result<Vec<Met>> {
+        let mut slot = None;
+        let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
+        let answers = D::meet(effect.tx().await?, &self.name, asked).await?;
+        match effect.into_open() {
+            Some(tx) => commit::<D>(tx).await.map(|()| answers),
+            None => Ok(answers),
+        }
+    }
+
+    /// One message: its attempt, and if that breaks its transaction, its landing. An answer that the handler gave
+    /// stands: what breaks afterwards is not the event's fault.
     async fn alone(&self, meeting: Meeting) -> Result<Settled> {
-        let tried = if self.slow {
-            self.slowly(meeting.clone()).await
-        } else {
-            self.together(meeting.clone()).await
-        };
-        let (kind, error) = match tried.inspect_err(|broken| distrust(&self.driver, broken)) {
+        let mut tried = meeting.clone();
+        let ended =
+            if self.slow { self.slowly(&mut tried).await } else { self.together(&mut tried).await };
+        let (kind, error) = match ended {
             Ok(settled) => return Ok(settled),
             Err(Broken::Attempt(kind, error)) => (kind, error),
             Err(Broken::Store(error)) => return Err(error),
         };
-        let outcome = Outcome::Failed {
+        let failed = || Outcome::Failed {
             class: kind.class(),
             error: format!("{}: {error}", kind.code()),
             after: None,
         };
-        match self
-            .answered(meeting, outcome)
-            .await
-            .inspect_err(|broken| distrust(&self.driver, broken))
-        {
+        let outcome = tried.refusal().cloned().unwrap_or_else(failed);
+        match self.answered(meeting, outcome).await {
             Ok(settled) => Ok(settled),
             Err(Broken::Store(error)) => Err(error),
             Err(Broken::Attempt(kind, error)) => Err(Error::new(kind, error)),
@@ -176,7 +167,7 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
 
     /// A slow handler: nothing is held open while it has not used its transaction. Whether the message is new is asked
     /// before, to spare the work, and decided inside the effect's transaction.
-    async fn slowly(&self, mut meeting: Meeting) -> Result<Settled, Broken> {
+    async fn slowly(&self, meeting: &mut Meeting) -> Result<Settled, Broken> {
         let mut look = meeting.clone();
         {
             let mut slot = None;
@@ -193,9 +184,11 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             self.direct.attempt(meeting.event(0), &mut effect, false).await?.into();
         if outcome != Outcome::Done {
             drop(effect);
-            return self.answered(meeting, outcome).await;
+            let untold = meeting.clone();
+            meeting.settle(0, outcome.clone());
+            return self.answered(untold, outcome).await;
         }
-        self.meet(&mut meeting, &mut effect, 1).await?;
+        self.meet(meeting, &mut effect, 1).await?;
         match meeting.next() {
             Some(index) => meeting.settle(index, outcome),
             // Somebody else was faster, or something of the key failed meanwhile: this effect does not happen.
@@ -203,21 +196,33 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
                 drop(effect);
                 let mut slot = None;
                 let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
-                meeting = meeting.anew();
-                self.meet(&mut meeting, &mut effect, 1).await?;
-                return self.end(&meeting, effect).await;
+                *meeting = meeting.clone().anew();
+                self.meet(meeting, &mut effect, 1).await?;
+                return self.end(meeting, effect).await;
             }
         }
-        self.end(&meeting, effect).await
+        self.end(meeting, effect).await
     }
 
     async fn land(&self, meeting: &Meeting, tx: &mut D::Tx<'_>) -> Result<()> {
         in_time(D::seal(tx)).await?;
-        let landings = meeting.landings();
-        if landings.is_empty() {
+        let landings = meeting.landings(&*self.ids);
+        if landings.is_empty() || mutant!(LandingDropped) {
             return Ok(());
         }
         in_time(D::land(tx, &self.name, landings, &meeting.landed_keys())).await
+    }
+
+    /// What a wrong consumer does: effects and notes commit, then it lands what failed.
+    async fn land_apart(&self, meeting: &Meeting, tx: D::Tx<'_>) -> Result<()> {
+        commit::<D>(tx).await?;
+        let mut slot = None;
+        let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
+        self.land(meeting, effect.tx().await?).await?;
+        match effect.into_open() {
+            Some(tx) => commit::<D>(tx).await,
+            None => Ok(()),
+        }
     }
 
     /// Landings, then the commit; only then is anything told to the broker.
@@ -225,9 +230,12 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         in_time(effect.tx()).await?;
         let gone = || Error::new(Kind::StoreFailed, "the transaction is gone");
         let mut tx = effect.into_open().ok_or_else(gone)?;
-        let written = match self.land(meeting, &mut tx).await {
-            Ok(()) => commit::<D>(tx).await,
-            Err(error) => Err(error),
+        let written = match mutant!(LandsApart) {
+            true => self.land_apart(meeting, tx).await,
+            false => match self.land(meeting, &mut tx).await {
+                Ok(()) => commit::<D>(tx).await,
+                Err(error) => Err(error),
+            },
         };
         written.map_err(|error| match error.kind() {
             Kind::StoreFailed | Kind::TransactionConflict => {
