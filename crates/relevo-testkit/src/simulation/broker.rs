@@ -62,14 +62,14 @@ impl Broker {
         self.ready.insert((source, self.places), message);
     }
 
-    fn connect(&mut self, process: usize, sources: usize) -> Result<LineId> {
+    /// A receiver comes; true if others lost a source with something of it in hand.
+    fn connect(&mut self, process: usize, sources: usize) -> Result<(LineId, bool)> {
         if self.down {
             return Err(gone("connection refused"));
         }
         self.last_line += 1;
         self.lines.insert(self.last_line, Line { process, ..Line::default() });
-        self.share_out(sources);
-        Ok(self.last_line)
+        Ok((self.last_line, self.share_out(sources)))
     }
 
     /// Each source has one receiver. True if one lost a source that it had something of in hand.
@@ -163,12 +163,19 @@ impl World {
 
     pub(super) fn connect(&mut self, process: usize) -> Result<LineId> {
         let sources = self.sources();
-        self.broker.connect(process, sources)
+        let (line, robbed) = self.broker.connect(process, sources)?;
+        self.sources_moved(robbed);
+        Ok(line)
     }
 
     pub(super) fn hang_up(&mut self, line: LineId) {
         let sources = self.sources();
-        if self.broker.hang_up(line, sources) {
+        let robbed = self.broker.hang_up(line, sources);
+        self.sources_moved(robbed);
+    }
+
+    fn sources_moved(&mut self, robbed: bool) {
+        if robbed {
             self.seen.sometimes("a source was taken away with messages in hand");
         }
     }

@@ -1,6 +1,6 @@
 //! What the database does for a consumer, with the journal looking on: one statement notes messages, one lands events.
 
-use super::journal::Landing;
+use super::landings::Landing;
 use super::world::World;
 use relevo_core::event::{NewEvent, header};
 use relevo_core::inbox::{Meet, Met};

@@ -5,6 +5,7 @@
 
 use super::invariant::{Invariant, Violation};
 use super::judge::wants;
+use super::landings::Landing;
 use bytes::Bytes;
 use relevo_core::event::{Event, EventId, Headers, NewEvent, order_key};
 use relevo_core::outbox::{LaneChange, LaneId, Position, Token};
@@ -48,7 +49,7 @@ pub(super) struct Delivered {
     /// When it was first handed on to whoever stands behind a broker.
     pub(super) handed_on: Option<u64>,
     /// It landed in the log of whoever stands behind a broker: from there on it is an event like any other.
-    landed: bool,
+    pub(super) landed: bool,
     /// It must still come to an end.
     pub(super) awaited: bool,
     pub(super) end: End,
@@ -81,25 +82,11 @@ pub(super) struct Subscriber {
     pub(super) behind: bool,
 }
 
-/// An event that lands in a consumer's log.
-#[derive(Debug, Clone)]
-pub(super) struct Landing {
-    pub(super) subscriber: usize,
-    /// Its id there.
-    pub(super) id: EventId,
-    /// The id it was published with.
-    pub(super) original: EventId,
-    /// The handler was asked before.
-    pub(super) tried: bool,
-    /// The handler's answer was to skip it: that is decided, and only to be noted still.
-    pub(super) skipped: bool,
-}
-
 #[derive(Debug, Default)]
-struct Pending {
+pub(super) struct Pending {
     published: Vec<EventId>,
     effects: Vec<(usize, EventId)>,
-    landings: Vec<Landing>,
+    pub(super) landings: Vec<Landing>,
     changes: Vec<LaneChange>,
     marks: Vec<(usize, usize)>,
 }
@@ -111,7 +98,7 @@ pub(super) struct Journal {
     pub(super) subscribers: Vec<Subscriber>,
     pub(super) events: BTreeMap<EventId, Published>,
     pub(super) by_key: BTreeMap<String, Vec<EventId>>,
-    transactions: BTreeMap<TxId, Pending>,
+    pub(super) transactions: BTreeMap<TxId, Pending>,
     tokens: BTreeMap<LaneId, Token>,
     positions: BTreeMap<LaneId, Position>,
     pub(super) open: usize,
@@ -120,7 +107,7 @@ pub(super) struct Journal {
     pub(super) violation: Option<Violation>,
     pub(super) rewound: Vec<bool>,
     /// The ids that landed events were published with, by their ids in the consumer's log.
-    originals: BTreeMap<EventId, EventId>,
+    pub(super) originals: BTreeMap<EventId, EventId>,
 }
 
 impl Journal {
@@ -138,7 +125,7 @@ impl Journal {
         self.violation.get_or_insert(Violation { invariant, text });
     }
 
-    fn tick(&mut self) -> u64 {
+    pub(super) fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
@@ -172,16 +159,6 @@ impl Journal {
 
     pub(super) fn effect(&mut self, tx: TxId, subscriber: usize, event: EventId) {
         self.transactions.entry(tx).or_default().effects.push((subscriber, event));
-    }
-
-    pub(super) fn landing(&mut self, tx: TxId, landing: Landing) {
-        self.originals.insert(landing.id, landing.original);
-        self.transactions.entry(tx).or_default().landings.push(landing);
-    }
-
-    /// The id an event was published with, whatever its id in a consumer's log.
-    pub(super) fn original(&self, id: EventId) -> EventId {
-        self.originals.get(&id).copied().unwrap_or(id)
     }
 
     pub(super) fn change(&mut self, tx: TxId, change: LaneChange) {
@@ -324,24 +301,6 @@ impl Journal {
         change.waiting.iter().for_each(|event| self.parked(subscriber, event.id, true));
     }
 
-    /// A message is in the consumer's log. It lands once, and not after its effect.
-    fn landed(&mut self, landing: &Landing, now: u64, noted: &mut Vec<(usize, EventId)>) {
-        let Landing { subscriber, original, skipped, .. } = *landing;
-        self.check_wanted(subscriber, original);
-        if skipped {
-            self.note_first(subscriber, original, noted);
-        }
-        let Some(delivered) = self.delivered(subscriber, original) else { return };
-        let again = std::mem::replace(&mut delivered.landed, true) || delivered.end != End::None;
-        if skipped {
-            delivered.first_decided.get_or_insert(now);
-        }
-        if again {
-            let text = format!("{original} landed though it had landed, or had its effect, before");
-            self.broken(Invariant::EffectOnce, text);
-        }
-    }
-
     fn parked(&mut self, subscriber: usize, event: EventId, waits: bool) {
         let event = self.original(event);
         let Some(delivered) = self.delivered(subscriber, event) else { return };
@@ -349,7 +308,12 @@ impl Journal {
         delivered.to_be_read_again &= !waits;
     }
 
-    fn note_first(&mut self, subscriber: usize, id: EventId, noted: &mut Vec<(usize, EventId)>) {
+    pub(super) fn note_first(
+        &mut self,
+        subscriber: usize,
+        id: EventId,
+        noted: &mut Vec<(usize, EventId)>,
+    ) {
         if self.delivered(subscriber, id).is_some_and(|delivered| delivered.first_decided.is_none())
         {
             noted.push((subscriber, id));
@@ -436,16 +400,6 @@ impl Journal {
         if let Some(delivered) = self.delivered(subscriber, event) {
             delivered.failures += 1;
             delivered.fatal += u32::from(fatal);
-        }
-    }
-
-    /// Something was handed on: whoever stands behind it must come to an end with it.
-    pub(super) fn handed_on(&mut self, subscriber: usize, event: EventId) {
-        let now = self.tick();
-        let Some(delivered) = self.delivered(subscriber, event) else { return };
-        delivered.handed_on.get_or_insert(now);
-        if delivered.first_decided.is_none() && !std::mem::replace(&mut delivered.awaited, true) {
-            self.open += 1;
         }
     }
 

@@ -13,8 +13,8 @@
 //! - `writers`: writers and operators beside the relays
 //! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds; `kills`: every mutant until
 //!   it is dead
-//! - `journal`: what really happened, apart from all tables; `judge`: what it holds each delivery against; `invariant`,
-//!   `check`: what must hold; `seen`: what was reached
+//! - `journal`, `landings`: what really happened, apart from all tables; `judge`: what it holds each delivery against;
+//!   `invariant`, `check`: what must hold; `seen`: what was reached
 
 /// True when a deliberately wrong variant is switched on; always false without the feature `mutants`.
 #[cfg(not(feature = "mutants"))]
@@ -46,6 +46,7 @@ mod journal;
 mod judge;
 #[cfg(feature = "mutants")]
 mod kills;
+mod landings;
 mod options;
 mod plan;
 mod process;

@@ -158,12 +158,9 @@ impl Meeting {
         }
     }
 
-    /// What the handler answered to the first message, unless that is done or was not asked.
-    pub(super) fn refusal(&self) -> Option<&Outcome> {
-        match &self.arrivals.first()?.state {
-            State::Answered(outcome) if *outcome != Outcome::Done => Some(outcome),
-            _ => None,
-        }
+    /// True if a handler's writes are in the transaction.
+    pub(super) fn has_effects(&self) -> bool {
+        self.arrivals.iter().any(|arrival| arrival.state == State::Answered(Outcome::Done))
     }
 
     /// The same meeting before anything happened.

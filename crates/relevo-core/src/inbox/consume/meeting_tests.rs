@@ -80,14 +80,13 @@ fn a_failure_in_an_earlier_part_of_the_batch_holds_what_is_asked_about_later() {
 }
 
 #[test]
-fn a_refusal_is_an_answer_that_is_not_done() {
-    let mut meeting = meeting(&[message(1, "a")]);
-    assert_eq!(meeting.refusal(), None);
-    meeting.met(vec![Met::New]);
+fn only_what_is_done_has_an_effect() {
+    let mut meeting = meeting(&[message(1, "a"), message(2, "b")]);
+    meeting.met(vec![Met::New; 2]);
     meeting.settle(0, failed());
-    assert_eq!(meeting.refusal(), Some(&failed()));
-    meeting.settle(0, Outcome::Done);
-    assert_eq!(meeting.refusal(), None);
+    assert!(!meeting.has_effects());
+    meeting.settle(1, Outcome::Done);
+    assert!(meeting.has_effects());
 }
 
 #[test]

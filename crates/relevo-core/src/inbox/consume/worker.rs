@@ -63,7 +63,7 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
     /// All of them in one transaction; if that breaks, each in its own.
     async fn once(&self, meeting: Meeting) -> Result<Settled> {
         if meeting.len() > 1 && !self.slow {
-            match self.together(&mut meeting.clone()).await {
+            match self.together(meeting.clone()).await {
                 Ok(settled) => return Ok(settled),
                 Err(Broken::Attempt(..)) => telemetry::count("relevo_aborted_total", &self.name, 1),
                 Err(Broken::Store(error)) if error.kind() == Kind::TransactionConflict => {
@@ -74,7 +74,12 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         }
         let mut settled = Settled::new();
         for one in meeting.anew().singly() {
-            settled.extend(self.alone(one).await?);
+            let decided = self.alone(one).await?;
+            if decided.is_empty() {
+                // What follows it may be of its key.
+                break;
+            }
+            settled.extend(decided);
         }
         Ok(settled)
     }
@@ -85,18 +90,20 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
     }
 
     /// Inbox rows, effects and landings of the batch in one transaction, a savepoint for each event.
-    async fn together(&self, meeting: &mut Meeting) -> Result<Settled, Broken> {
+    async fn together(&self, mut meeting: Meeting) -> Result<Settled, Broken> {
         let mut slot = None;
         let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
         in_time(effect.tx()).await?;
-        let (begun, at_once) = (Instant::now(), Self::at_once(meeting));
-        while begun.elapsed() <= D::HOLD / 4 && self.meet(meeting, &mut effect, at_once).await? {
+        let (begun, at_once) = (Instant::now(), Self::at_once(&meeting));
+        while begun.elapsed() <= D::HOLD / 4
+            && self.meet(&mut meeting, &mut effect, at_once).await?
+        {
             while let Some(index) = meeting.next() {
                 let answer = self.direct.attempt(meeting.event(index), &mut effect, true).await?;
                 meeting.settle(index, answer.into());
             }
         }
-        self.end(meeting, effect).await
+        self.end(&meeting, effect).await
     }
 
     /// Asks the inbox about the next messages; false if there are none.
@@ -130,28 +137,45 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         }
     }
 
-    /// One message: its attempt, and if that breaks its transaction, its landing. An answer that the handler gave
-    /// stands: what breaks afterwards is not the event's fault.
+    /// One message: its attempt, and if that breaks its transaction, its landing.
     async fn alone(&self, meeting: Meeting) -> Result<Settled> {
-        let mut tried = meeting.clone();
-        let ended =
-            if self.slow { self.slowly(&mut tried).await } else { self.together(&mut tried).await };
-        let (kind, error) = match ended {
+        let tried = match self.slow {
+            true => self.slowly(meeting.clone()).await,
+            false => self.quickly(meeting.clone()).await,
+        };
+        let (kind, error) = match tried {
             Ok(settled) => return Ok(settled),
             Err(Broken::Attempt(kind, error)) => (kind, error),
             Err(Broken::Store(error)) => return Err(error),
         };
-        let failed = || Outcome::Failed {
+        let outcome = Outcome::Failed {
             class: kind.class(),
             error: format!("{}: {error}", kind.code()),
             after: None,
         };
-        let outcome = tried.refusal().cloned().unwrap_or_else(failed);
         match self.answered(meeting, outcome).await {
             Ok(settled) => Ok(settled),
             Err(Broken::Store(error)) => Err(error),
             Err(Broken::Attempt(kind, error)) => Err(Error::new(kind, error)),
         }
+    }
+
+    /// One message in a transaction of its own. What is not done is rolled back, and its answer lands.
+    async fn quickly(&self, mut meeting: Meeting) -> Result<Settled, Broken> {
+        let untold = meeting.clone();
+        let mut slot = None;
+        let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
+        in_time(effect.tx()).await?;
+        self.meet(&mut meeting, &mut effect, 1).await?;
+        let Some(index) = meeting.next() else { return self.end(&meeting, effect).await };
+        let answer = self.direct.attempt(meeting.event(index), &mut effect, false).await?;
+        let outcome: Outcome = answer.into();
+        if outcome != Outcome::Done {
+            drop(effect);
+            return self.answered(untold, outcome).await;
+        }
+        meeting.settle(index, outcome);
+        self.end(&meeting, effect).await
     }
 
     /// Records an answer whose own transaction is gone.
@@ -167,7 +191,7 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
 
     /// A slow handler: nothing is held open while it has not used its transaction. Whether the message is new is asked
     /// before, to spare the work, and decided inside the effect's transaction.
-    async fn slowly(&self, meeting: &mut Meeting) -> Result<Settled, Broken> {
+    async fn slowly(&self, mut meeting: Meeting) -> Result<Settled, Broken> {
         let mut look = meeting.clone();
         {
             let mut slot = None;
@@ -184,11 +208,9 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             self.direct.attempt(meeting.event(0), &mut effect, false).await?.into();
         if outcome != Outcome::Done {
             drop(effect);
-            let untold = meeting.clone();
-            meeting.settle(0, outcome.clone());
-            return self.answered(untold, outcome).await;
+            return self.answered(meeting, outcome).await;
         }
-        self.meet(meeting, &mut effect, 1).await?;
+        self.meet(&mut meeting, &mut effect, 1).await?;
         match meeting.next() {
             Some(index) => meeting.settle(index, outcome),
             // Somebody else was faster, or something of the key failed meanwhile: this effect does not happen.
@@ -196,12 +218,16 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
                 drop(effect);
                 let mut slot = None;
                 let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
-                *meeting = meeting.clone().anew();
-                self.meet(meeting, &mut effect, 1).await?;
-                return self.end(meeting, effect).await;
+                meeting = meeting.anew();
+                self.meet(&mut meeting, &mut effect, 1).await?;
+                if meeting.next().is_some() {
+                    // What it would have waited for is decided meanwhile: nothing is noted, and it is worked again.
+                    return Ok(Settled::new());
+                }
+                return self.end(&meeting, effect).await;
             }
         }
-        self.end(meeting, effect).await
+        self.end(&meeting, effect).await
     }
 
     async fn land(&self, meeting: &Meeting, tx: &mut D::Tx<'_>) -> Result<()> {
@@ -225,7 +251,8 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         }
     }
 
-    /// Landings, then the commit; only then is anything told to the broker.
+    /// Landings, then the commit; only then is anything told to the broker. What the server refuses because of what a
+    /// handler wrote is the attempt's failure; where no handler wrote anything, it is the store's.
     async fn end(&self, meeting: &Meeting, mut effect: Effect<'_, D>) -> Result<Settled, Broken> {
         in_time(effect.tx()).await?;
         let gone = || Error::new(Kind::StoreFailed, "the transaction is gone");
@@ -238,7 +265,7 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             },
         };
         written.map_err(|error| match error.kind() {
-            Kind::StoreFailed | Kind::TransactionConflict => {
+            Kind::StoreFailed | Kind::TransactionConflict if meeting.has_effects() => {
                 Broken::Attempt(error.kind(), error.to_string())
             }
             _ => Broken::Store(error),
@@ -273,3 +300,7 @@ impl<D: TxDriver, H: Handler<D>> Handler<D> for Arc<H> {
         (**self).answered_before(event)
     }
 }
+
+#[cfg(test)]
+#[path = "worker_tests.rs"]
+mod tests;
