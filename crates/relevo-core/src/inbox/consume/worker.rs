@@ -4,7 +4,7 @@ use crate::broker::cloudevents::Binding;
 use crate::broker::{Foreign, Incoming};
 use crate::error::{Error, Kind, Result};
 use crate::event::EventId;
-use crate::inbox::direct::{Broken, Direct, commit, in_time};
+use crate::inbox::direct::{Broken, Direct, commit, distrust, in_time};
 use crate::inbox::effect::Effect;
 use crate::inbox::{Handler, Outcome, TxDriver};
 use crate::{mutant, telemetry};
@@ -63,7 +63,11 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
     /// All of them in one transaction; if that breaks, each in its own.
     async fn once(&self, meeting: Meeting) -> Result<Settled> {
         if meeting.len() > 1 && !self.slow {
-            match self.together(meeting.clone()).await {
+            match self
+                .together(meeting.clone())
+                .await
+                .inspect_err(|broken| distrust(&self.driver, broken))
+            {
                 Ok(settled) => return Ok(settled),
                 Err(Broken::Attempt(..)) => telemetry::count("relevo_aborted_total", &self.name, 1),
                 Err(Broken::Store(error)) if error.kind() == Kind::TransactionConflict => {
@@ -143,7 +147,7 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             true => self.slowly(meeting.clone()).await,
             false => self.quickly(meeting.clone()).await,
         };
-        let (kind, error) = match tried {
+        let (kind, error) = match tried.inspect_err(|broken| distrust(&self.driver, broken)) {
             Ok(settled) => return Ok(settled),
             Err(Broken::Attempt(kind, error)) => (kind, error),
             Err(Broken::Store(error)) => return Err(error),
@@ -153,7 +157,11 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             error: format!("{}: {error}", kind.code()),
             after: None,
         };
-        match self.answered(meeting, outcome).await {
+        match self
+            .answered(meeting, outcome)
+            .await
+            .inspect_err(|broken| distrust(&self.driver, broken))
+        {
             Ok(settled) => Ok(settled),
             Err(Broken::Store(error)) => Err(error),
             Err(Broken::Attempt(kind, error)) => Err(Error::new(kind, error)),
