@@ -81,6 +81,13 @@ mutants! {
     DedupOutsideEffect = "a consumer marks a message as seen in a transaction of its own";
     InboxRemembersHighest = "the inbox knows a message by the highest number it has seen";
     InboxByDay = "the inbox has seen a message only if it was on the same day";
+    LooksBeforeItNotes = "the inbox looks which keys wait before it has noted the messages, which may take time";
+    LandingDropped = "what fails is acknowledged, and lands nowhere";
+    LandsApart = "what fails lands after, and apart from, its note in the inbox";
+    LandsAlone = "what follows a failed message of its key in the batch is handed over";
+    IgnoreLanded = "what comes while its key waits in the consumer's log is handed over";
+    LandedForEverybody = "what landed is for every subscription that wants its topic";
+    LandedUnderNewId = "a handler is given what landed under an id of its own";
     ShortInbox = "inbox rows are forgotten while copies may still come";
     UnboundedQueue = "a lane reads on whatever it holds in memory";
 }

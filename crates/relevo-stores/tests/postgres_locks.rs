@@ -68,6 +68,22 @@ async fn a_record_and_an_operator_who_meet_halfway_do_not_wait_for_each_other() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_consumer_lands_while_its_note_is_waited_for_holds_its_key_back() {
+    let Some(rig) = rig().await else { return };
+    let (mut first, second) = (connect(&rig.url).await, connect(&rig.url).await);
+    let tx = first.transaction().await.unwrap();
+    tx.batch_execute("SELECT relevo.meet('c', '{s}', '{1}', '{k}')").await.unwrap();
+    tx.batch_execute("SELECT relevo.keys_landed('c', '{k}')").await.unwrap();
+    let other = tokio::spawn(async move {
+        let both = "SELECT relevo.meet('c', '{s,s}', '{1,2}', '{k,k}')";
+        second.query_one(both, &[]).await.unwrap().get::<_, Vec<i16>>(0)
+    });
+    somebody_waits(&connect(&rig.url).await).await;
+    tx.commit().await.unwrap();
+    assert_eq!(other.await.unwrap(), [0, 2], "the first was seen, the second waits behind it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_who_do_different_things_at_once_do_not_wait_for_each_other() {
     let Some(rig) = rig().await else { return };
     Owner::of(&rig.store, "s", "me").await;

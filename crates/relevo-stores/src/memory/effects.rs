@@ -1,7 +1,6 @@
 //! Transactions in memory, for publishing, for application rows, and for direct handlers.
 
 use super::db::TxId;
-use super::inbox::{INBOX_KEYS, inbox_key};
 use super::store::MemoryStore;
 use bytes::Bytes;
 use relevo_core::event::{EventId, NewEvent};
@@ -138,17 +137,16 @@ impl TxDriver for MemoryStore {
     }
 
     async fn meet(tx: &mut Self::Tx<'_>, consumer: &str, messages: &[Meet]) -> Result<Vec<Met>> {
-        let mut met = Vec::with_capacity(messages.len());
+        let mut new = Vec::with_capacity(messages.len());
         for message in messages {
-            let waits = tx.store.with(|db| db.key_waits(tx.tx, consumer, &message.key))?;
-            let new = tx.first_time(consumer, &message.source, &message.id).await?;
-            met.push(match (new, waits) {
-                (false, _) => Met::Seen,
-                (true, true) => Met::Behind,
-                (true, false) => Met::New,
-            });
+            new.push(tx.first_time(consumer, &message.source, &message.id).await?);
         }
-        Ok(met)
+        // Only now: noting may have waited for somebody who landed something of these keys.
+        let met = |(message, new): (&Meet, bool)| {
+            let waits = tx.store.with(|db| db.key_waits(tx.tx, consumer, &message.key))?;
+            Ok(Met::of(new, waits))
+        };
+        messages.iter().zip(new).map(met).collect()
     }
 
     async fn land(
@@ -162,10 +160,7 @@ impl TxDriver for MemoryStore {
             tx.published = true;
             last = tx.store.with(|db| db.land(tx.tx, event))?;
         }
-        for key in keys {
-            tx.put(INBOX_KEYS, &inbox_key(consumer, key), &last).await?;
-        }
-        Ok(())
+        tx.store.statement(|db, _| db.keys_landed(tx.tx, consumer, keys, last)).await
     }
 
     fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {

@@ -1,15 +1,17 @@
 //! Which keys of a consumer wait in its own log.
 
-use super::db::{Db, TxId};
-use relevo_core::event::{NewEvent, lane_of};
+use super::db::{Db, Statement, TxId};
+use super::mutant;
+use bytes::Bytes;
+use relevo_core::event::{EventId, NewEvent, lane_of};
 use relevo_core::limits::Limits;
 use relevo_core::outbox::LaneId;
 use relevo_core::{Error, Kind, Result};
 
 /// The table of the last landed event of each key: its sequence number, as JSON.
-pub(super) const INBOX_KEYS: &str = "relevo_inbox_key";
+const INBOX_KEYS: &str = "relevo_inbox_key";
 
-pub(super) fn inbox_key(consumer: &str, key: &str) -> String {
+fn inbox_key(consumer: &str, key: &str) -> String {
     format!("{consumer}\n{key}")
 }
 
@@ -38,5 +40,38 @@ impl Db {
         let seq = self.draw_seq();
         self.insert_event(tx, seq, event)?;
         Ok(seq)
+    }
+
+    /// Remembers that these keys have events in the log up to `last`, of this transaction.
+    pub fn keys_landed(
+        &mut self,
+        tx: TxId,
+        consumer: &str,
+        keys: &[String],
+        last: i64,
+    ) -> Statement<()> {
+        let last = Bytes::from(last.to_string());
+        let put =
+            |key: &String| self.put(tx, INBOX_KEYS, &inbox_key(consumer, key), Some(last.clone()));
+        keys.iter().try_for_each(put)
+    }
+
+    /// What a wrong inbox knows a message by: its id of this day.
+    pub(super) fn id_of_the_day(&self, id: &str) -> String {
+        if mutant!(InboxByDay) {
+            return format!("{id}@{}", self.now.timestamp_millis() / 200);
+        }
+        id.to_owned()
+    }
+
+    /// What a wrong inbox does: it remembers the highest number, and takes what is below as seen.
+    pub(super) fn is_higher(&mut self, tx: TxId, consumer: &str, id: &str) -> Statement<bool> {
+        let number = id.parse().map_or(0, |EventId(id)| id.as_u64_pair().0);
+        let known = self.get(tx, "highest", consumer)?;
+        let known = known.and_then(|known| String::from_utf8_lossy(&known).parse().ok());
+        let highest = known.unwrap_or(0_u64);
+        let next = Bytes::from(number.max(highest).to_string());
+        self.put(tx, "highest", consumer, Some(next))?;
+        Ok(number > highest)
     }
 }

@@ -1,6 +1,7 @@
 //! Transactions: ids, savepoints, locks, and writes that appear at the commit.
 
 use super::db::{Db, Lock, Statement, TxId};
+use super::mutant;
 use bytes::Bytes;
 use relevo_core::outbox::{LaneChange, Xid};
 use relevo_core::{Error, Kind, Result};
@@ -239,7 +240,10 @@ impl Db {
         source: &str,
         id: &str,
     ) -> Statement<bool> {
-        let row = (consumer.to_owned(), source.to_owned(), id.to_owned());
+        if mutant!(InboxRemembersHighest) {
+            return self.is_higher(tx, consumer, id);
+        }
+        let row = (consumer.to_owned(), source.to_owned(), self.id_of_the_day(id));
         // A concurrent transaction that noted the same message must end before anyone can tell.
         let lock = Lock::Row("relevo_inbox".into(), format!("{consumer}\n{source}\n{id}"));
         self.working(tx)?;

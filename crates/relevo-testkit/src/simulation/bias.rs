@@ -42,7 +42,7 @@ fn lost_ticks(options: &mut Options, r: &mut Draw<'_>) {
     options.processes = r.pick(&[2, 3]);
     options.writers = r.between(1, 2) as usize;
     options.subscriptions = vec![subscription(r, "queue", To::Broker, options.lease)];
-    options.consumer = false;
+    options.consumer = None;
     options.troubles = vec![Trouble::DatabaseCrash, Trouble::Crash, Trouble::Pause];
     options.chaos_every = r.pick(&[300, 700]) * MS;
     options.rates.database_crash = r.pick(&[20, 60]);

@@ -1,5 +1,6 @@
 //! How simulated programs talk to the world: one statement at a time, carried out when the scheduler says so.
 
+use super::broker::LineId;
 use super::options::Micros;
 use super::world::World;
 use relevo_core::event::EventId;
@@ -13,6 +14,11 @@ use std::task::{Context, Poll};
 
 /// The name of a call that only tells the journal something: no fault strikes it.
 pub(super) const NOTE: &str = "note";
+
+/// Does a call of this name go to the broker, rather than to the database?
+pub(super) fn goes_to_broker(name: &str) -> bool {
+    matches!(name, "publish" | "begin publishing" | "connect" | "receive" | "acknowledge")
+}
 
 /// What a task waits for.
 pub(super) enum Wait {
@@ -76,6 +82,8 @@ struct Letters {
     wait: Option<Wait>,
     /// Transactions whose program let go of them without an end.
     dropped: Vec<TxId>,
+    /// Connections to the broker that were let go of.
+    hung_up: Vec<LineId>,
 }
 
 impl Mailbox {
@@ -91,6 +99,15 @@ impl Mailbox {
 
     pub(super) fn drop_transaction(&self, tx: TxId) {
         self.letters().dropped.push(tx);
+    }
+
+    /// Connections to the broker that were let go of.
+    pub(super) fn take_hung_up(&self) -> Vec<LineId> {
+        std::mem::take(&mut self.letters().hung_up)
+    }
+
+    pub(super) fn hang_up(&self, line: LineId) {
+        self.letters().hung_up.push(line);
     }
 
     fn letters(&self) -> MutexGuard<'_, Letters> {

@@ -1,8 +1,11 @@
 //! What goes wrong: statements lost and late, processes that die or stop, clocks that jump, servers that go.
 
+use super::broker::LineId;
+use super::call::goes_to_broker;
+use super::intake::Inlet;
 use super::options::{MS, Micros, Trouble};
 use super::sim::{Event, Owner, Sim, TaskId};
-use super::world::CONSUMER;
+use relevo_core::inbox::consume::intake;
 use relevo_core::relay::Input;
 use relevo_stores::memory::TxId;
 
@@ -95,12 +98,10 @@ pub(super) fn send(sim: &mut Sim, id: TaskId) {
 /// Did the server restart since this task's last statement? It finds out once, then has a new connection.
 pub(super) fn is_cut(sim: &mut Sim, id: TaskId) -> bool {
     let Some(task) = sim.tasks.get_mut(&id) else { return false };
-    let about_broker =
-        |name: &str| matches!(name, "publish" | "begin publishing" | "receive" | "acknowledge");
     let database = task
         .call
         .as_ref()
-        .is_some_and(|call| !about_broker(call.name) && call.name != super::call::NOTE);
+        .is_some_and(|call| !goes_to_broker(call.name) && call.name != super::call::NOTE);
     database && std::mem::take(&mut task.cut)
 }
 
@@ -153,10 +154,9 @@ pub(super) fn executed(sim: &mut Sim, owner: Owner, name: &'static str) {
     }
     let rates = sim.world.options.rates.clone();
     let (dies, stops) = (sim.rng.below(1_000) < rates.crash, sim.rng.below(1_000) < rates.zombie);
-    match owner {
-        Owner::Unit { process, .. } if dies => crash(sim, process, name),
-        Owner::Unit { process, .. } if stops => pause(sim, process, name),
-        Owner::Consumer if dies => crash_consumer(sim, name),
+    match owner.process() {
+        Some((process, _)) if dies => crash(sim, process, name),
+        Some((process, _)) if stops => pause(sim, process, name),
         _ => {}
     }
     if sim.world.options.has(Trouble::DatabaseCrash) && LOSES.contains(&name) {
@@ -198,9 +198,13 @@ fn crash(sim: &mut Sim, number: usize, boundary: &'static str) {
     if sim.processes[number].units.iter().any(|unit| unit.delivering > 0) {
         sim.world.seen.sometimes("a process died with work in flight");
     }
+    if sim.processes[number].inlet.as_ref().is_some_and(|inlet| inlet.working > 0) {
+        sim.world.seen.sometimes("a consumer died with messages in hand");
+    }
     drop_tasks(sim, |owner| owner.is_process(number));
     sim.processes[number].end();
     end_sessions_of(sim, number);
+    end_lines_of(sim, number);
     let delay = sim.rng.below(2 * sim.world.options.lease.as_micros() as u64);
     sim.after(delay, Event::Start(number));
 }
@@ -212,6 +216,19 @@ fn end_sessions_of(sim: &mut Sim, number: usize) {
         let delay = notice(sim);
         sim.after(delay, Event::EndSession(tx));
     }
+}
+
+fn end_lines_of(sim: &mut Sim, number: usize) {
+    sim.mailbox.take_hung_up();
+    for line in lines_of(sim, number) {
+        let delay = notice(sim);
+        sim.after(delay, Event::HangUp(line));
+    }
+}
+
+fn lines_of(sim: &Sim, number: usize) -> Vec<LineId> {
+    let lines = sim.world.broker.lines.iter().filter(|(_, line)| line.process == number);
+    lines.map(|(line, _)| *line).collect()
 }
 
 /// When the server notices that a client is gone: at once, or when it next looks.
@@ -236,14 +253,6 @@ fn drop_tasks(sim: &mut Sim, mine: impl Fn(Owner) -> bool) {
     }
 }
 
-fn crash_consumer(sim: &mut Sim, boundary: &'static str) {
-    note(sim, "crash", boundary);
-    drop_tasks(sim, |owner| owner == Owner::Consumer);
-    end_sessions_of(sim, CONSUMER);
-    let delay = sim.rng.below(100 * MS);
-    sim.after(delay, Event::StartConsumer);
-}
-
 /// The process stops, its sessions idle, and it goes on later as if nothing had happened.
 fn pause(sim: &mut Sim, number: usize, boundary: &'static str) {
     if !sim.processes[number].alive || sim.processes[number].is_paused(sim.world.now) {
@@ -262,6 +271,13 @@ fn pause(sim: &mut Sim, number: usize, boundary: &'static str) {
         sessions.map(|(tx, session)| (*tx, session.idle_limit)).collect();
     for (tx, limit) in sessions {
         sim.after(limit, Event::IdleSession(tx));
+    }
+    // It does not answer the broker's heart beats either.
+    for line in lines_of(sim, number) {
+        let patience = sim.rng.below(2 * lease);
+        if patience < length {
+            sim.after(patience, Event::HangUp(line));
+        }
     }
 }
 
@@ -298,12 +314,15 @@ fn stop(sim: &mut Sim, number: usize) {
     for unit in 0..sim.processes[number].units.len() {
         sim.input(number, unit, Input::Stop);
     }
+    sim.tell_intake(number, intake::Input::Stop);
 }
 
 /// A process that was asked to stop ends when all its machines have finished.
 pub(super) fn end_if_finished(sim: &mut Sim, number: usize) {
     let process = &mut sim.processes[number];
-    let finished = process.stopping && process.units.iter().all(|unit| unit.relay.is_finished());
+    let finished = process.stopping
+        && process.units.iter().all(|unit| unit.relay.is_finished())
+        && process.inlet.as_ref().is_none_or(Inlet::is_finished);
     if !finished {
         return;
     }
@@ -317,7 +336,7 @@ pub(super) fn end_if_finished(sim: &mut Sim, number: usize) {
 
 fn broker_down(sim: &mut Sim) {
     note(sim, "broker down", "anywhere");
-    sim.world.broker.down = true;
+    sim.world.broker_goes_down();
     let delay = sim.rng.below(1_500 * MS);
     sim.after(delay, Event::BrokerUp);
 }

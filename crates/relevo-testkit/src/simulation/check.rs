@@ -6,6 +6,7 @@ use super::judge::wants;
 use super::options::{Micros, SECOND};
 use super::sim::{Owner, Sim};
 use super::world::World;
+use relevo_core::EventId;
 use relevo_core::dead_letters::DeadState;
 use relevo_core::relay::Action;
 use std::collections::BTreeSet;
@@ -146,9 +147,10 @@ fn find_contradiction(world: &World) -> Option<(Invariant, String)> {
     for (id, event) in &world.journal.events {
         for (index, subscriber) in world.journal.subscribers.iter().enumerate() {
             let delivered = &event.at[index];
-            let expected = event.committed_at.is_some()
-                && !subscriber.behind
-                && wants(subscriber, event, index);
+            let expected = match subscriber.behind {
+                true => delivered.handed_on.is_some(),
+                false => event.committed_at.is_some() && wants(subscriber, event, index),
+            };
             let edited = event.payload.starts_with(b"edited");
             if expected && !edited && !delivered.optional && delivered.end == End::None {
                 return Some((
@@ -167,12 +169,12 @@ fn find_contradiction(world: &World) -> Option<(Invariant, String)> {
 fn tables_differ(
     world: &World,
     index: usize,
-    id: relevo_core::EventId,
+    id: EventId,
     event: &Published,
 ) -> Option<(Invariant, String)> {
     let subscriber = &world.journal.subscribers[index];
     let delivered = &event.at[index];
-    if subscriber.once && !subscriber.behind {
+    if subscriber.once {
         let rows = world
             .db
             .read("effects", &format!("{}/{id}", subscriber.name))
@@ -183,11 +185,12 @@ fn tables_differ(
         }
     }
     let mine = |name: &str| name == subscriber.name;
+    let same = |other: EventId| world.journal.original(other) == id;
     let skips = world
         .db
         .skips()
         .iter()
-        .filter(|skip| skip.event == id && mine(&skip.lane.subscription))
+        .filter(|skip| same(skip.event) && mine(&skip.lane.subscription))
         .count();
     if skips != delivered.skips as usize {
         return Some((
@@ -198,7 +201,7 @@ fn tables_differ(
     let letters: Vec<_> = world
         .db
         .dead()
-        .filter(|(_, row)| row.event.id == id && mine(&row.lane.subscription))
+        .filter(|(_, row)| same(row.event.id) && mine(&row.lane.subscription))
         .collect();
     let letters: Vec<_> = letters.into_iter().map(|(_, row)| row).collect();
     if world.journal.rewound[index] || event.payload.starts_with(b"edited") {

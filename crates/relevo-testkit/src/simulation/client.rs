@@ -2,13 +2,14 @@
 //! of its own, which may be lost, late, or the last thing the process did.
 
 use super::call::{Mailbox, NOTE};
-use super::options::{MS, SECOND};
+use super::inbox::{LandStep, MeetStep};
+use super::options::{MS, Options, SECOND, SubscriptionOptions, To};
 use super::plan::Plan;
 use super::world::World;
 use async_trait::async_trait;
 use relevo_core::broker::{Confirm, Publisher};
-use relevo_core::event::Event;
-use relevo_core::inbox::{Answer, Effect, Failure, Handler, Settled, TxDriver};
+use relevo_core::event::{Event, NewEvent};
+use relevo_core::inbox::{Answer, Effect, Failure, Handler, Meet, Met, Settled, TxDriver};
 use relevo_core::outbox::{
     Beat, Capabilities, Claim, Fleet, LaneChange, LaneId, LaneState, MemberId, Page, PageRequest,
     ParkedEvent, Probe, Retention, Store, Subscription, Token, Upkeep,
@@ -172,7 +173,8 @@ impl Drop for SimTx {
     }
 }
 
-/// Opens transactions for direct handlers.
+/// Opens transactions for handlers.
+#[derive(Clone)]
 pub(super) struct SimDriver {
     pub(super) mailbox: Mailbox,
     pub(super) process: usize,
@@ -216,6 +218,22 @@ impl TxDriver for SimDriver {
         tx.mailbox.call("record in effect", fence).within(id).await
     }
 
+    async fn meet(tx: &mut Self::Tx<'_>, _: &str, messages: &[Meet]) -> Result<Vec<Met>> {
+        let (id, mut step) = (tx.tx, MeetStep::new(tx.tx, messages.to_vec()));
+        tx.mailbox.call("meet", move |world| world.meet(&mut step)).within(id).await
+    }
+
+    async fn land(
+        tx: &mut Self::Tx<'_>,
+        _: &str,
+        events: Vec<NewEvent>,
+        keys: &[String],
+    ) -> Result<()> {
+        let id = tx.tx;
+        let mut step = LandStep { tx: id, events, keys: keys.to_vec(), last: None };
+        tx.mailbox.call("land", move |world| world.land(&mut step)).within(id).await
+    }
+
     fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {
         error.downcast_ref::<Error>().is_some_and(|error| error.kind() == Kind::TransactionConflict)
     }
@@ -248,11 +266,21 @@ async fn record_apart(mailbox: &Mailbox, change: LaneChange) -> Result<()> {
     mailbox.call("record apart", record).await
 }
 
-/// The handler of a direct subscription.
+/// The handler of a direct subscription, or of a consumer.
 pub(super) struct SimHandler {
     pub(super) mailbox: Mailbox,
     pub(super) subscriber: usize,
     pub(super) slow: bool,
+}
+
+impl SimHandler {
+    /// The handler of the consumer.
+    pub(super) fn of_consumer(mailbox: &Mailbox, options: &Options) -> Self {
+        let named = |s: &SubscriptionOptions| s.to == To::Consumer;
+        let subscriber = options.subscriptions.iter().position(named).unwrap_or(usize::MAX);
+        let slow = options.consumer.as_ref().is_some_and(|consumer| consumer.slow);
+        Self { mailbox: mailbox.clone(), subscriber, slow }
+    }
 }
 
 impl Handler<SimDriver> for SimHandler {

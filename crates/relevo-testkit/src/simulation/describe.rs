@@ -1,6 +1,8 @@
 //! Actions and inputs in a line each: what a person needs to follow a failing seed.
 
+use relevo_core::broker::{Incoming, Received, Settle, Tag};
 use relevo_core::event::EventId;
+use relevo_core::inbox::consume::intake;
 use relevo_core::outbox::{Claim, EventRef, LaneChange, LaneState, Page, Position, TickRef};
 use relevo_core::relay::{Action, Delivery, Input};
 use relevo_core::{Error, Result};
@@ -174,5 +176,41 @@ pub(super) fn input(input: &Input) -> String {
         Input::Recorded { changes, result: answer } => {
             format!("{}: {}", list(changes, change), result(answer, |()| "recorded".into()))
         }
+    }
+}
+
+fn numbers(messages: &[Incoming]) -> String {
+    let number = |message: &Incoming| {
+        let id = message.header("x-event-id").and_then(|id| id.parse().ok());
+        id.map_or_else(|| "?".into(), event)
+    };
+    list(messages, |message| format!("{}({})", number(message), message.tag.0))
+}
+
+fn tags(settled: &[(Tag, Settle)]) -> String {
+    list(settled, |(tag, _)| format!("({})", tag.0))
+}
+
+/// What a consumer's machine wants done.
+pub(super) fn intake_action(action: &intake::Action) -> String {
+    match action {
+        intake::Action::Work { batch, messages } => format!("work {batch}: {}", numbers(messages)),
+        intake::Action::Settle(settled) => format!("settle {}", tags(settled)),
+        other => format!("{other:?}"),
+    }
+}
+
+/// What a consumer's machine is told.
+pub(super) fn intake_input(input: &intake::Input) -> String {
+    match input {
+        intake::Input::Received(Received::Messages { source, messages }) => {
+            format!("received of {source}: {}", numbers(messages))
+        }
+        intake::Input::Worked { batch, result: answer, .. } => {
+            format!("worked {batch}: {}", result(answer, |settled| tags(settled)))
+        }
+        intake::Input::Opened(answer) => result(answer, |()| "connected".into()),
+        intake::Input::Lost(error) => failure(error),
+        other => format!("{other:?}"),
     }
 }

@@ -5,6 +5,7 @@
 
 use super::invariant::{Invariant, Violation};
 use super::judge::wants;
+use super::landings::Landing;
 use bytes::Bytes;
 use relevo_core::event::{Event, EventId, Headers, NewEvent, order_key};
 use relevo_core::outbox::{LaneChange, LaneId, Position, Token};
@@ -45,6 +46,10 @@ pub(super) struct Delivered {
     to_be_read_again: bool,
     /// A rewind may have left it out.
     pub(super) optional: bool,
+    /// When it was first handed on to whoever stands behind a broker.
+    pub(super) handed_on: Option<u64>,
+    /// It landed in the log of whoever stands behind a broker: from there on it is an event like any other.
+    pub(super) landed: bool,
     /// It must still come to an end.
     pub(super) awaited: bool,
     pub(super) end: End,
@@ -71,17 +76,17 @@ pub(super) struct Subscriber {
     pub(super) name: &'static str,
     /// Effects share the cursor's transaction.
     pub(super) once: bool,
-    pub(super) ordered: bool,
     pub(super) only_a: bool,
     pub(super) max_attempts: u32,
-    /// It awaits what another one hands on, not what is committed.
+    /// It stands behind a broker: it awaits what another one hands on, not what is committed.
     pub(super) behind: bool,
 }
 
 #[derive(Debug, Default)]
-struct Pending {
+pub(super) struct Pending {
     published: Vec<EventId>,
     effects: Vec<(usize, EventId)>,
+    pub(super) landings: Vec<Landing>,
     changes: Vec<LaneChange>,
     marks: Vec<(usize, usize)>,
 }
@@ -93,7 +98,7 @@ pub(super) struct Journal {
     pub(super) subscribers: Vec<Subscriber>,
     pub(super) events: BTreeMap<EventId, Published>,
     pub(super) by_key: BTreeMap<String, Vec<EventId>>,
-    transactions: BTreeMap<TxId, Pending>,
+    pub(super) transactions: BTreeMap<TxId, Pending>,
     tokens: BTreeMap<LaneId, Token>,
     positions: BTreeMap<LaneId, Position>,
     pub(super) open: usize,
@@ -101,6 +106,8 @@ pub(super) struct Journal {
     pub(super) effects: u64,
     pub(super) violation: Option<Violation>,
     pub(super) rewound: Vec<bool>,
+    /// The ids that landed events were published with, by their ids in the consumer's log.
+    pub(super) originals: BTreeMap<EventId, EventId>,
 }
 
 impl Journal {
@@ -118,7 +125,7 @@ impl Journal {
         self.violation.get_or_insert(Violation { invariant, text });
     }
 
-    fn tick(&mut self) -> u64 {
+    pub(super) fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
@@ -202,16 +209,17 @@ impl Journal {
         self.transactions.get(&tx).into_iter().flat_map(|pending| &pending.changes)
     }
 
-    /// True if a transaction published.
+    /// True if a transaction wrote events into the log.
     pub(super) fn has_published(&self, tx: TxId) -> bool {
-        self.transactions.get(&tx).is_some_and(|pending| !pending.published.is_empty())
+        let written =
+            |pending: &Pending| !pending.published.is_empty() || !pending.landings.is_empty();
+        self.transactions.get(&tx).is_some_and(written)
     }
 
     /// True if a transaction wrote lane changes and nothing else.
     pub(super) fn only_changes(&self, tx: TxId) -> bool {
-        self.transactions
-            .get(&tx)
-            .is_some_and(|pending| pending.published.is_empty() && pending.effects.is_empty())
+        let only = |pending: &Pending| pending.effects.is_empty();
+        !self.has_published(tx) && self.transactions.get(&tx).is_some_and(only)
     }
 
     // ---- what the database says happened ----
@@ -227,6 +235,9 @@ impl Journal {
         // Within one commit dead letters and skips have no order among the effects: they are noted first and
         // judged last.
         let mut noted = Vec::new();
+        for landing in &pending.landings {
+            self.landed(landing, now, &mut noted);
+        }
         for change in &pending.changes {
             self.recorded(change, now, &mut noted);
         }
@@ -277,24 +288,32 @@ impl Journal {
         self.positions.insert(lane.clone(), change.after);
         let subscriber = self.subscriber(&lane.subscription);
         for death in &change.deaths {
-            self.note_first(subscriber, death.event.id, noted);
-            self.died(subscriber, death.event.id, now);
+            let id = self.original(death.event.id);
+            self.note_first(subscriber, id, noted);
+            self.died(subscriber, id, now);
         }
         for skip in &change.skips {
-            self.note_first(subscriber, skip.event.id, noted);
-            self.decided(subscriber, skip.event.id, now, End::Skipped);
+            let id = self.original(skip.event.id);
+            self.note_first(subscriber, id, noted);
+            self.decided(subscriber, id, now, End::Skipped);
         }
         change.settled.iter().for_each(|event| self.parked(subscriber, event.id, false));
         change.waiting.iter().for_each(|event| self.parked(subscriber, event.id, true));
     }
 
     fn parked(&mut self, subscriber: usize, event: EventId, waits: bool) {
+        let event = self.original(event);
         let Some(delivered) = self.delivered(subscriber, event) else { return };
         delivered.parked = waits;
         delivered.to_be_read_again &= !waits;
     }
 
-    fn note_first(&mut self, subscriber: usize, id: EventId, noted: &mut Vec<(usize, EventId)>) {
+    pub(super) fn note_first(
+        &mut self,
+        subscriber: usize,
+        id: EventId,
+        noted: &mut Vec<(usize, EventId)>,
+    ) {
         if self.delivered(subscriber, id).is_some_and(|delivered| delivered.first_decided.is_none())
         {
             noted.push((subscriber, id));
@@ -358,7 +377,7 @@ impl Journal {
     /// A copy of the event arrived at the broker.
     pub(super) fn stored(&mut self, subscriber: usize, event: &Event) {
         let now = self.tick();
-        self.check_bytes(event);
+        self.check_bytes(subscriber, event);
         if self
             .delivered(subscriber, event.id)
             .is_some_and(|delivered| delivered.first_decided.is_none())
@@ -370,7 +389,7 @@ impl Journal {
 
     /// An event was handed over. What arrives must be what was published, byte for byte.
     pub(super) fn attempted(&mut self, subscriber: usize, event: &Event) -> u32 {
-        self.check_bytes(event);
+        self.check_bytes(subscriber, event);
         self.check_wanted(subscriber, event.id);
         let Some(delivered) = self.delivered(subscriber, event.id) else { return 0 };
         delivered.attempts += 1;
@@ -384,17 +403,10 @@ impl Journal {
         }
     }
 
-    /// Something was handed on: whoever stands behind it must come to an end with it.
-    pub(super) fn awaited_behind(&mut self, subscriber: usize, event: EventId) {
-        let Some(delivered) = self.delivered(subscriber, event) else { return };
-        if delivered.first_decided.is_none() && !std::mem::replace(&mut delivered.awaited, true) {
-            self.open += 1;
-        }
-    }
-
     // ---- operators ----
 
     fn put_back(&mut self, subscriber: usize, event: EventId) {
+        let event = self.original(event);
         let Some(delivered) = self.delivered(subscriber, event) else { return };
         delivered.replays += 1;
         delivered.parked = true;
@@ -413,6 +425,7 @@ impl Journal {
         payload: Bytes,
     ) {
         let now = self.tick();
+        let original = self.original(original);
         let Some(original) = self.events.get(&original) else { return };
         let mut copied = original.clone();
         copied.payload = payload;
@@ -426,13 +439,18 @@ impl Journal {
 
     /// Cursors were moved. What was applied may come again (`back`); what still waits in the log, for the first time or
     /// because an earlier rewind returned it there, may be left out (`forward`). What is parked goes on waiting, or the
-    /// log brings it again.
+    /// log brings it again. What never landed in a consumer's log, no rewind of that reaches.
     pub(super) fn rewound(&mut self, subscriber: usize, back: bool, forward: bool) {
         self.rewound[subscriber] = true;
+        let behind = self.subscribers[subscriber].behind;
         for event in self.events.values_mut().filter(|event| event.committed_at.is_some()) {
+            let copy = event.only_for == Some(subscriber);
             let delivered = &mut event.at[subscriber];
+            if behind && !delivered.landed && !copy {
+                continue;
+            }
             delivered.rewinds += 1;
-            let first = delivered.first_decided.is_none() && !delivered.parked;
+            let first = delivered.end == End::None && !delivered.parked;
             if forward && (first || delivered.to_be_read_again) {
                 delivered.optional |= first;
                 if std::mem::take(&mut delivered.awaited) {

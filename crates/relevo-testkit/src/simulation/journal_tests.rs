@@ -1,14 +1,8 @@
 use super::*;
 
 fn journal_with_a_dead_event() -> (Journal, EventId) {
-    let about = Subscriber {
-        name: "ledger",
-        once: true,
-        ordered: true,
-        only_a: false,
-        max_attempts: 1,
-        behind: false,
-    };
+    let about =
+        Subscriber { name: "ledger", once: true, only_a: false, max_attempts: 1, behind: false };
     let mut journal = Journal::new(vec![about]);
     let (tx, event) = (TxId(1), NewEvent::bytes("a.made", "bytes"));
     let began = journal.publishing();

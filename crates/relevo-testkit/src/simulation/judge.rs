@@ -2,7 +2,7 @@
 
 use super::invariant::Invariant;
 use super::journal::{Journal, Published, Subscriber};
-use relevo_core::event::{Event, EventId};
+use relevo_core::event::{Event, EventId, Headers, header};
 
 impl Journal {
     pub(super) fn check_wanted(&mut self, subscriber: usize, id: EventId) {
@@ -15,22 +15,25 @@ impl Journal {
             Some(event) if !wants(about, event, subscriber) => {
                 format!("{} does not want {id}", about.name)
             }
+            Some(event) if about.behind && !was_handed_on(event, subscriber) => {
+                format!("{id} reached {} and no broker", about.name)
+            }
             Some(_) => return,
         };
         self.broken(Invariant::NoGhost, text);
     }
 
     /// Whatever of this key had committed when this event was published (or stands before it in the same
-    /// transaction) must be decided already.
+    /// transaction) must be decided already. Behind a broker it is what that stored before it.
     pub(super) fn check_order(&mut self, subscriber: usize, id: EventId) {
         let Some(event) = self.events.get(&id).filter(|event| event.only_for.is_none()) else {
             return;
         };
-        if !self.subscribers[subscriber].ordered {
-            return;
-        }
         let about = &self.subscribers[subscriber];
         let before = |other: &Published| {
+            if about.behind {
+                return stored_before(other, event, subscriber);
+            }
             other.published_at < event.published_at
                 && (other.tx == event.tx
                     || other.committed_at.is_some_and(|at| at < event.published_at))
@@ -54,10 +57,11 @@ impl Journal {
         }
     }
 
-    pub(super) fn check_bytes(&mut self, event: &Event) {
+    pub(super) fn check_bytes(&mut self, subscriber: usize, event: &Event) {
+        let behind = self.subscribers[subscriber].behind;
         let same = self.events.get(&event.id).is_none_or(|published| {
             published.payload == event.payload
-                && published.headers == event.headers
+                && same_headers(&published.headers, &event.headers, behind)
                 && published.topic == event.topic
                 && event.key.as_ref().is_none_or(|key| published.key == *key)
         });
@@ -68,6 +72,24 @@ impl Journal {
             );
         }
     }
+}
+
+/// A broker adds what its messages say in any case; nothing else may come, and nothing may go.
+fn same_headers(published: &Headers, arrived: &Headers, behind: bool) -> bool {
+    let added = |name: &str| behind && [header::SOURCE, header::TYPE, header::TIME].contains(&name);
+    let own = |(name, _): &(&str, &str)| published.get(name).is_some() || !added(name);
+    arrived.iter().filter(own).eq(published.iter())
+}
+
+/// Did the broker store `other` before `event`? First copies count.
+fn stored_before(other: &Published, event: &Published, subscriber: usize) -> bool {
+    let at = |event: &Published| event.at[subscriber].handed_on;
+    at(other).zip(at(event)).is_some_and(|(other, this)| other < this)
+}
+
+/// Whoever stands behind a broker has everything from it, but for edited copies of its own dead letters.
+fn was_handed_on(event: &Published, subscriber: usize) -> bool {
+    event.at[subscriber].handed_on.is_some() || event.only_for == Some(subscriber)
 }
 
 /// Does this subscriber want the event? Whoever stands behind a broker takes what comes.

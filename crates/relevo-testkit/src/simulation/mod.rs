@@ -6,13 +6,15 @@
 //!
 //! # Layout
 //! - `options`: what a seed decides before the run; `bias`: what some seeds look at closely; `plan`: what handlers and brokers do with each event
-//! - `sim`: the scheduler; `process`: the relay's machines with their shells; `chaos`: what goes wrong
-//! - `world`, `statements`, `broker`: what is outside the programs; `client`: how programs reach it, step by step
-//! - `writers`: writers, operators and the consumer beside the relays
+//! - `sim`: the scheduler; `process`: the relay's machines with their shells; `intake`: the consumer's; `chaos`: what
+//!   goes wrong
+//! - `world`, `statements`, `inbox`, `broker`: what is outside the programs; `client`, `receiver`: how programs reach
+//!   it, step by step
+//! - `writers`: writers and operators beside the relays
 //! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds; `kills`: every mutant until
 //!   it is dead
-//! - `journal`: what really happened, apart from all tables; `judge`: what it holds each delivery against; `invariant`,
-//!   `check`: what must hold; `seen`: what was reached
+//! - `journal`, `landings`: what really happened, apart from all tables; `judge`: what it holds each delivery against;
+//!   `invariant`, `check`: what must hold; `seen`: what was reached
 
 /// True when a deliberately wrong variant is switched on; always false without the feature `mutants`.
 #[cfg(not(feature = "mutants"))]
@@ -37,14 +39,18 @@ mod check;
 mod client;
 mod command;
 mod describe;
+mod inbox;
+mod intake;
 mod invariant;
 mod journal;
 mod judge;
 #[cfg(feature = "mutants")]
 mod kills;
+mod landings;
 mod options;
 mod plan;
 mod process;
+mod receiver;
 mod seen;
 mod sim;
 mod statements;

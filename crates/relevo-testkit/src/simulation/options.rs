@@ -1,8 +1,11 @@
 //! Everything a seed decides before its run begins.
 
 use super::bias::Bias;
+use super::inbox::CONSUMER;
 use relevo_core::clock::Rng;
 use relevo_core::event::{TopicFilter, lane_of};
+use relevo_core::inbox::consume::filter_of;
+use relevo_core::inbox::consume::intake::Bounds;
 use relevo_core::relay::{AfterDead, RelayConfig};
 use relevo_core::retry::RetryPolicy;
 use std::fmt;
@@ -24,6 +27,19 @@ pub(super) enum To {
     SlowHandler,
     /// A broker that may refuse, lose and repeat.
     Broker,
+    /// A consumer's handler: what landed from the broker.
+    Consumer,
+}
+
+/// How a consumer reads the broker's queues through its inbox.
+#[derive(Debug, Clone)]
+pub(super) struct ConsumerOptions {
+    pub(super) slow: bool,
+    pub(super) bounds: Bounds,
+    /// At most so many messages are unsettled.
+    pub(super) unsettled: usize,
+    /// Queues by hash of the key.
+    pub(super) sources: usize,
 }
 
 /// One subscription.
@@ -137,8 +153,8 @@ pub struct Options {
     pub(super) troubles: Vec<Trouble>,
     /// What operators do, each as often as it stands here.
     pub(super) acts: Vec<Act>,
-    /// A consumer reads the broker's queue through the inbox.
-    pub(super) consumer: bool,
+    /// A consumer reads what the broker stores; its subscription is among the others.
+    pub(super) consumer: Option<ConsumerOptions>,
     /// How long inbox rows are kept.
     pub(super) inbox_kept: Duration,
 }
@@ -174,11 +190,41 @@ impl Options {
             retention: r.pick(&[None, Some(Duration::ZERO), Some(Duration::from_millis(500))]),
             troubles: troubles(&mut r),
             acts: acts(),
-            consumer: r.one_in(3),
+            consumer: r.one_in(2).then(|| ConsumerOptions::draw(&mut r)),
             inbox_kept: Duration::from_secs(3_600),
         };
         bias.apply(&mut options, &mut r);
+        options.add_consumer(&mut r);
         options
+    }
+
+    /// There is something to consume only where something goes to a broker.
+    fn add_consumer(&mut self, r: &mut Draw<'_>) {
+        let stores = self.subscriptions.iter().any(|subscription| subscription.to == To::Broker);
+        self.consumer.take_if(|_| !stores);
+        let Some(consumer) = &self.consumer else { return };
+        let mut landed = subscription(r, CONSUMER, To::Consumer, self.lease);
+        (landed.filtered, landed.starts_now) = (false, true);
+        landed.config.topics = filter_of(CONSUMER).into_iter().collect();
+        if consumer.slow {
+            landed.config.batch = 1;
+        }
+        self.subscriptions.push(landed);
+    }
+}
+
+impl ConsumerOptions {
+    fn draw(r: &mut Draw<'_>) -> Self {
+        let mut bounds = Bounds::default();
+        bounds.batch = r.pick(&[1, 3, 10]);
+        bounds.queue = r.pick(&[1, 4, 40]);
+        bounds.concurrency = r.pick(&[1, 8]);
+        Self {
+            slow: r.one_in(3),
+            bounds,
+            unsettled: r.pick(&[1, 5, 100]),
+            sources: r.pick(&[1, 1, 2, 3]),
+        }
     }
 }
 

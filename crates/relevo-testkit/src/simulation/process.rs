@@ -2,10 +2,13 @@
 
 use super::call::Mailbox;
 use super::client::{SimDriver, SimHandler, SimPublisher, SimStore};
+use super::intake::Inlet;
 use super::options::{Micros, Options, To};
+use super::world::Ids;
 use relevo_core::broker::ToBroker;
 use relevo_core::clock::{Instant, Rng};
 use relevo_core::inbox::Direct;
+use relevo_core::inbox::consume::Landed;
 use relevo_core::outbox::{MemberId, Store};
 use relevo_core::relay::run::Destination;
 use relevo_core::relay::{Action, Delivery, Input, Relay};
@@ -36,6 +39,8 @@ pub(super) struct Process {
     pub(super) clock_ahead: Micros,
     pub(super) store: Arc<dyn Store>,
     pub(super) units: Vec<Unit>,
+    /// Its consumer, if there is one.
+    pub(super) inlet: Option<Inlet>,
 }
 
 impl Process {
@@ -51,6 +56,7 @@ impl Process {
             clock_ahead: 0,
             store: Arc::new(store),
             units: Vec::new(),
+            inlet: None,
         }
     }
 
@@ -67,10 +73,11 @@ impl Process {
     pub(super) fn end(&mut self) {
         self.alive = false;
         self.units.clear();
+        self.inlet = None;
     }
 
     /// Begins a new life, with a name of its own.
-    pub(super) fn start(&mut self, mailbox: &Mailbox, options: &Options, rng: &mut Rng) {
+    pub(super) fn start(&mut self, mailbox: &Mailbox, ids: &Ids, options: &Options, rng: &mut Rng) {
         self.life += 1;
         self.alive = true;
         self.stopping = false;
@@ -89,6 +96,7 @@ impl Process {
             Unit { relay, destination, wakes_at: None, last_good: None, delivering: 0 }
         };
         self.units = options.subscriptions.iter().enumerate().map(unit).collect();
+        self.inlet = Inlet::new(self.number, mailbox, ids, options);
     }
 }
 
@@ -106,6 +114,11 @@ fn destination(
             let driver = SimDriver { mailbox: mailbox.clone(), process };
             let handler = SimHandler { mailbox, subscriber, slow: to == To::SlowHandler };
             Arc::new(Direct::new(driver, handler).idle_limit(options.lease * 4 / 5))
+        }
+        To::Consumer => {
+            let driver = SimDriver { mailbox: mailbox.clone(), process };
+            let landed = Landed::of(Arc::new(SimHandler::of_consumer(&mailbox, options)));
+            Arc::new(Direct::new(driver, landed).idle_limit(options.lease * 4 / 5))
         }
     }
 }

@@ -1,15 +1,18 @@
 //! The scheduler: one seed decides what happens when, what gets lost, who dies.
 
-use super::call::{Call, Mailbox, Ran, Wait};
+use super::broker::LineId;
+use super::call::{self, Call, Mailbox, Ran, Wait};
+use super::intake::Came;
 use super::invariant::{Invariant, Violation};
 use super::journal::{Journal, Subscriber};
 use super::options::{MS, Micros, Options, SECOND, To};
 use super::process::{Process, perform};
 use super::seen::Seen;
 use super::trace::Trace;
-use super::world::World;
+use super::world::{Ids, World};
 use super::{chaos, check, describe, writers};
 use relevo_core::clock::Rng;
+use relevo_core::inbox::consume::intake;
 use relevo_core::outbox::{LaneId, MemberId, Start, Subscription};
 use relevo_core::relay::{Action, Delivery, Input};
 use relevo_stores::memory::TxId;
@@ -27,20 +30,38 @@ pub(super) type TaskId = u64;
 pub(super) enum Owner {
     /// An action of one unit of a process, in one of its lives.
     Unit { process: usize, life: u64, unit: usize },
-    /// A writer, an operator, a consumer.
+    /// The consumer of a process, in one of its lives.
+    Consumer { process: usize, life: u64 },
+    /// A writer, an operator.
     Beside,
-    /// A consumer, which the same faults strike as a process.
-    Consumer,
 }
 
 impl Owner {
+    /// The process and its life.
+    pub(super) fn process(self) -> Option<(usize, u64)> {
+        match self {
+            Self::Unit { process, life, .. } | Self::Consumer { process, life } => {
+                Some((process, life))
+            }
+            Self::Beside => None,
+        }
+    }
+
     /// Is it an action of this process?
     pub(super) fn is_process(self, number: usize) -> bool {
-        matches!(self, Self::Unit { process, .. } if process == number)
+        self.process().is_some_and(|(process, _)| process == number)
     }
 }
 
-type Work = Pin<Box<dyn Future<Output = Option<Input>> + Send>>;
+/// What a task of a process came to.
+pub(super) enum Answer {
+    /// An input for a relay.
+    Relay(Input),
+    /// Something for the consumer.
+    Consumer(Came),
+}
+
+type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
 
 pub(super) struct Task {
     pub(super) owner: Owner,
@@ -68,6 +89,13 @@ pub(super) enum Event {
     },
     /// The server notices that a session is gone.
     EndSession(TxId),
+    /// The broker notices that a receiver is gone, or has not heard from it for too long.
+    HangUp(LineId),
+    /// A consumer wanted to be woken.
+    WakeConsumer {
+        process: usize,
+        life: u64,
+    },
     /// The server ends a session that idles for too long.
     IdleSession(TxId),
     Start(usize),
@@ -76,13 +104,13 @@ pub(super) enum Event {
     StormEnds,
     /// Look whether all has come to an end.
     Look,
-    StartConsumer,
 }
 
 /// The scheduler and all it schedules.
 pub(super) struct Sim {
     pub(super) world: World,
     pub(super) mailbox: Mailbox,
+    ids: Ids,
     pub(super) processes: Vec<Process>,
     pub(super) tasks: BTreeMap<TaskId, Task>,
     queue: BinaryHeap<Reverse<(Micros, u64, Event)>>,
@@ -128,21 +156,11 @@ fn subscribers(options: &Options) -> Vec<Subscriber> {
         all.push(Subscriber {
             name: subscription.name,
             once: subscription.to != To::Broker,
-            ordered: true,
             only_a: subscription.filtered,
             max_attempts: subscription.max_attempts,
-            behind: false,
+            behind: subscription.to == To::Consumer,
         });
     }
-    let consumer = Subscriber {
-        name: "consumer",
-        once: true,
-        ordered: false,
-        only_a: false,
-        max_attempts: 1,
-        behind: true,
-    };
-    all.push(consumer);
     all
 }
 
@@ -153,9 +171,11 @@ impl Sim {
         let processes =
             (0..options.processes).map(|number| Process::new(number, &mailbox, &options)).collect();
         let rng = Rng::seeded(options.seed.rotate_left(32) ^ 0xC0FFEE);
+        let ids = Ids::of(options.seed);
         Self {
-            world: World::new(options, journal, Trace::new(traced)),
+            world: World::new(options, ids.clone(), journal, Trace::new(traced)),
             mailbox,
+            ids,
             processes,
             tasks: BTreeMap::new(),
             queue: BinaryHeap::new(),
@@ -197,9 +217,6 @@ impl Sim {
         }
         for _ in 0..options.operators {
             self.beside(writers::operator(self.mailbox.clone()));
-        }
-        if options.consumer {
-            self.after(0, Event::StartConsumer);
         }
         self.after(options.storm, Event::StormEnds);
         if options.chaos_every > 0 {
@@ -250,13 +267,14 @@ impl Sim {
             Event::Ghost(id) => self.ghost(id),
             Event::Wake { process, life, unit } => self.wake(process, life, unit),
             Event::EndSession(tx) => self.world.rollback(tx),
+            Event::HangUp(line) => self.world.hang_up(line),
+            Event::WakeConsumer { process, life } => self.wake_intake(process, life),
             Event::IdleSession(tx) => self.end_if_idle(tx),
             Event::Start(number) => self.start(number),
             Event::Chaos => chaos::strike(self),
             Event::BrokerUp => self.world.broker.down = false,
             Event::StormEnds => chaos::end(self),
             Event::Look => self.look(),
-            Event::StartConsumer => self.start_consumer(),
         }
     }
 
@@ -264,6 +282,10 @@ impl Sim {
         for tx in self.mailbox.take_dropped() {
             let delay = self.latency();
             self.after(delay, Event::EndSession(tx));
+        }
+        for line in self.mailbox.take_hung_up() {
+            let delay = self.latency();
+            self.after(delay, Event::HangUp(line));
         }
     }
 
@@ -298,11 +320,16 @@ impl Sim {
 
     // ---- tasks ----
 
-    fn spawn(
+    /// The id of the task that is spawned next.
+    pub(super) fn next_id(&self) -> TaskId {
+        self.next_task + 1
+    }
+
+    pub(super) fn spawn(
         &mut self,
         owner: Owner,
         lane: Option<LaneId>,
-        work: impl Future<Output = Option<Input>> + Send + 'static,
+        work: impl Future<Output = Option<Answer>> + Send + 'static,
     ) {
         self.next_task += 1;
         let id = self.next_task;
@@ -315,7 +342,7 @@ impl Sim {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let polled = task.work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         match polled {
-            Poll::Ready(input) => self.ended(id, input),
+            Poll::Ready(answer) => self.ended(id, answer),
             Poll::Pending => match self.mailbox.take() {
                 Some(Wait::Sleep(time)) => self.after(time, Event::Reply(id)),
                 Some(Wait::Call(call)) => self.called(id, call),
@@ -357,7 +384,7 @@ impl Sim {
 
     /// What was on its way to the database does not survive the database.
     pub(super) fn lay_ghosts(&mut self) {
-        self.ghosts.retain(|_, call| call.name == "publish" || mutant!(TickAcrossRestart));
+        self.ghosts.retain(|_, call| call::goes_to_broker(call.name) || mutant!(TickAcrossRestart));
     }
 
     fn ghost(&mut self, id: u64) {
@@ -377,6 +404,7 @@ impl Sim {
     /// Carries a statement out whose answer nobody hears: a session it opened ends when the server notices.
     fn run_unheard(&mut self, call: &mut Call) -> Ran {
         let known = self.world.sessions.last_key_value().map(|(tx, _)| *tx);
+        let known_line = self.newest_line();
         let ran = call.run(&mut self.world);
         let opened =
             self.world.sessions.last_key_value().map(|(tx, _)| *tx).filter(|tx| Some(*tx) > known);
@@ -384,7 +412,15 @@ impl Sim {
             let delay = chaos::notice(self);
             self.after(delay, Event::EndSession(tx));
         }
+        if let Some(line) = self.newest_line().filter(|line| Some(*line) > known_line) {
+            let delay = chaos::notice(self);
+            self.after(delay, Event::HangUp(line));
+        }
         ran
+    }
+
+    fn newest_line(&self) -> Option<LineId> {
+        self.world.broker.lines.last_key_value().map(|(line, _)| *line)
     }
 
     fn execute(&mut self, id: TaskId) {
@@ -415,7 +451,7 @@ impl Sim {
 
     fn reply(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(&id) else { return };
-        if let Owner::Unit { process, .. } = task.owner
+        if let Some((process, _)) = task.owner.process()
             && let Some(until) =
                 self.processes[process].paused_until.filter(|until| *until > self.world.now)
         {
@@ -426,16 +462,21 @@ impl Sim {
         self.poll(id);
     }
 
-    fn ended(&mut self, id: TaskId, input: Option<Input>) {
+    fn ended(&mut self, id: TaskId, answer: Option<Answer>) {
         let Some(task) = self.tasks.remove(&id) else { return };
         if let Some(lane) = &task.lane {
             self.world.in_flight.remove(lane);
         }
-        let (Owner::Unit { process, life, unit }, Some(input)) = (task.owner, input) else {
+        let Some((process, life)) = task.owner.process() else { return };
+        if self.processes[process].life != life || !self.processes[process].alive {
             return;
-        };
-        if self.processes[process].life == life && self.processes[process].alive {
-            self.input(process, unit, input);
+        }
+        match (task.owner, answer) {
+            (Owner::Unit { unit, .. }, Some(Answer::Relay(input))) => {
+                self.input(process, unit, input);
+            }
+            (_, Some(Answer::Consumer(came))) => self.came(process, id, came),
+            _ => {}
         }
     }
 
@@ -447,20 +488,13 @@ impl Sim {
         if process.alive {
             return;
         }
-        process.start(&self.mailbox, &options, &mut self.rng);
+        process.start(&self.mailbox, &self.ids, &options, &mut self.rng);
         self.world.zombies.remove(&number);
         self.world.trace.line(self.world.now, format_args!("process {number} starts"));
         for unit in 0..options.subscriptions.len() {
             self.input(number, unit, Input::Wake);
         }
-    }
-
-    fn start_consumer(&mut self) {
-        let work = writers::consumer(self.mailbox.clone());
-        self.spawn(Owner::Consumer, None, async move {
-            work.await;
-            None
-        });
+        self.tell_intake(number, intake::Input::Wake);
     }
 
     fn wake(&mut self, number: usize, life: u64, unit: usize) {
@@ -561,7 +595,8 @@ impl Sim {
         let (sent, name) = (process.clock(self.world.now), Arc::from(subscription.name));
         let most = subscription.config.max_parked_keys + 1;
         self.spawn(owner, lane, async move {
-            Some(perform(store, destination, name, member, most, sent, action).await)
+            let input = perform(store, destination, name, member, most, sent, action).await;
+            Some(Answer::Relay(input))
         });
     }
 
@@ -605,6 +640,6 @@ fn who(owner: Owner) -> String {
     match owner {
         Owner::Unit { process, life, unit } => format!("p{process}.{life}/{unit}"),
         Owner::Beside => "writer".into(),
-        Owner::Consumer => "consumer".into(),
+        Owner::Consumer { process, life } => format!("p{process}.{life}/c"),
     }
 }

@@ -13,9 +13,7 @@ use relevo_core::outbox::{LaneChange, LaneId, MemberId, Position, Token};
 use relevo_stores::memory::{Db, Statement, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// The consumer's number among the processes, for its sessions.
-pub(super) const CONSUMER: usize = usize::MAX;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whose session a transaction belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,11 +64,29 @@ pub(super) struct World {
     unflushed: Vec<Unflushed>,
     /// Every transaction id below is durable.
     flushed_xid: i64,
-    next_event: u64,
+    ids: Ids,
+}
+
+/// Event ids that a seed repeats, each only once, whoever draws them.
+#[derive(Debug, Clone)]
+pub(super) struct Ids {
+    seed: u64,
+    last: Arc<AtomicU64>,
+}
+
+impl Ids {
+    pub(super) fn of(seed: u64) -> Self {
+        Self { seed, last: Arc::default() }
+    }
+
+    pub(super) fn fresh(&self) -> EventId {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        EventId(uuid::Uuid::from_u64_pair(number, self.seed))
+    }
 }
 
 impl World {
-    pub(super) fn new(options: Arc<Options>, journal: Journal, trace: Trace) -> Self {
+    pub(super) fn new(options: Arc<Options>, ids: Ids, journal: Journal, trace: Trace) -> Self {
         let rng = Rng::seeded(options.seed);
         Self {
             db: Db::new(start()),
@@ -90,7 +106,7 @@ impl World {
             unknown: BTreeMap::new(),
             unflushed: Vec::new(),
             flushed_xid: 0,
-            next_event: 0,
+            ids,
         }
     }
 
@@ -110,8 +126,7 @@ impl World {
 
     /// An id that a seed repeats.
     pub(super) fn fresh_id(&mut self) -> EventId {
-        self.next_event += 1;
-        EventId(uuid::Uuid::from_u64_pair(self.next_event, self.options.seed))
+        self.ids.fresh()
     }
 
     // ---- transactions ----

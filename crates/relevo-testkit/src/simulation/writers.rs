@@ -1,12 +1,12 @@
-//! Writers, operators and consumers: everything that works beside the relays.
+//! Writers and operators: everything that works beside the relays.
 
 use super::call::Mailbox;
 use super::options::{Act, MS, Micros, RewindTo, SECOND};
-use super::world::{CONSUMER, World};
+use super::world::World;
 use bytes::Bytes;
 use relevo_core::Result;
 use relevo_core::dead_letters::{DeadFilter, DeadState};
-use relevo_core::event::{Event, Headers};
+use relevo_core::event::Headers;
 use relevo_core::outbox::{LaneId, Retention, Start};
 use relevo_stores::memory::{Refusal, RequestRow, Statement, TxId};
 use std::sync::Arc;
@@ -169,78 +169,7 @@ async fn operate(mailbox: &Mailbox, act: Act) -> Result<()> {
     }
 }
 
-/// Reads the broker's queue: seen already? Otherwise effect and mark in one transaction; acknowledges last. What goes
-/// wrong on the way is delivered again.
-pub(super) async fn consumer(mailbox: Mailbox) {
-    loop {
-        mailbox.sleep(20 * MS).await;
-        let received =
-            mailbox.call("receive", |world| Ok(world.broker.queue.front().cloned())).await;
-        let Ok(Some(event)) = received else { continue };
-        if mutant!(AcknowledgeFirst) {
-            let early = event.clone();
-            drop(mailbox.call("acknowledge", move |world| world.acknowledge(&early)).await);
-        }
-        if consume(&mailbox, event.clone()).await.is_ok() && !mutant!(AcknowledgeFirst) {
-            drop(mailbox.call("acknowledge", move |world| world.acknowledge(&event)).await);
-        }
-    }
-}
-
-async fn consume(mailbox: &Mailbox, event: Event) -> Result<()> {
-    let tx = mailbox.call("begin", |world| Ok(world.begin(Some(CONSUMER), SECOND))).await?;
-    let _open = Open { mailbox: mailbox.clone(), tx };
-    let about = event.clone();
-    let first =
-        mailbox.call("inbox", move |world| world.is_first_time(tx, &about)).within(tx).await?;
-    if !first {
-        return mailbox
-            .call("seen before", |world| {
-                world.seen.sometimes("the inbox refused a second copy");
-                Ok(())
-            })
-            .await;
-    }
-    let mark = tx;
-    let tx =
-        if mutant!(DedupOutsideEffect) { commit_mark_apart(mailbox, mark).await? } else { mark };
-    let effect = move |world: &mut World| {
-        let consumer = world.journal.subscriber("consumer");
-        world.journal.effect(tx, consumer, event.id);
-        Ok(world.db.assign_xid(tx)?)
-    };
-    mailbox.call("consume", effect).within(tx).await?;
-    mailbox.call("commit effect", move |world| Ok(world.commit(tx)?)).within(tx).await
-}
-
-/// What a wrong consumer does: the mark commits, and the effect gets another transaction.
-async fn commit_mark_apart(mailbox: &Mailbox, mark: TxId) -> Result<TxId> {
-    mailbox.call("commit mark", move |world| Ok(world.commit(mark)?)).within(mark).await?;
-    mailbox.call("begin", |world| Ok(world.begin(Some(CONSUMER), SECOND))).await
-}
-
 impl World {
-    fn is_first_time(&mut self, tx: TxId, event: &Event) -> Statement<bool> {
-        let (number, _) = event.id.0.as_u64_pair();
-        if mutant!(InboxRemembersHighest) {
-            let seen = self.db.rows("highest").any(|(_, bytes)| bytes.len() as u64 >= number);
-            self.db.put(tx, "highest", "number", Some(Bytes::from(vec![b'x'; number as usize])))?;
-            return Ok(!seen);
-        }
-        let day = if mutant!(InboxByDay) { self.now / (200 * MS) } else { 0 };
-        self.db.first_time(tx, "consumer", "queue", &format!("{}@{day}", event.id))
-    }
-
-    fn acknowledge(&mut self, event: &Event) -> Statement<()> {
-        if mutant!(AcknowledgesTheRest) {
-            self.broker.queue.clear();
-        }
-        if self.broker.queue.front().is_some_and(|front| front.id == event.id) {
-            self.broker.queue.pop_front();
-        }
-        Ok(())
-    }
-
     fn replay_all(&mut self) -> Statement<()> {
         let rate = self.draw().pick(&[None, Some(5.0)]);
         let progress = self.db.replay(&DeadFilter::default(), rate)?;

@@ -4,9 +4,10 @@ use super::landed::land;
 use crate::broker::cloudevents::Binding;
 use crate::broker::{Arrived, Foreign, Incoming, Malformed, Settle, Tag, event_id};
 use crate::error::{Error, Kind, Result};
-use crate::event::{Event, NewEvent, order_key};
+use crate::event::{Event, EventId, NewEvent, order_key};
 use crate::inbox::Outcome;
 use crate::limits::Limits;
+use crate::mutant;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -31,6 +32,17 @@ pub enum Met {
     New,
     /// It is new, and earlier events of its key wait in the consumer's log.
     Behind,
+}
+
+impl Met {
+    /// What it is, once it is noted: `new`, and while earlier events of its key wait?
+    pub fn of(new: bool, waits: bool) -> Self {
+        match (new, waits) {
+            (false, _) => Self::Seen,
+            (true, true) => Self::Behind,
+            (true, false) => Self::New,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -99,8 +111,8 @@ impl Meeting {
             arrival.state = match met {
                 Met::Seen => State::Seen,
                 _ if held.contains(&arrival.meet.key) => State::Behind,
-                Met::Behind => State::Behind,
-                Met::New => match &arrival.malformed {
+                Met::Behind if !mutant!(IgnoreLanded) => State::Behind,
+                _ => match &arrival.malformed {
                     None => State::New,
                     Some(why) => State::Answered(Outcome::Dead {
                         class: why.class(),
@@ -136,6 +148,7 @@ impl Meeting {
     /// Takes the handler's answer. After a failure the rest of the key lands behind it.
     pub(super) fn settle(&mut self, index: usize, outcome: Outcome) {
         let failed = !matches!(outcome, Outcome::Done | Outcome::Skip { .. });
+        let failed = failed && !mutant!(LandsAlone);
         self.arrivals[index].state = State::Answered(outcome);
         let key = self.arrivals[index].meet.key.clone();
         for arrival in self.arrivals.iter_mut().skip(index + 1) {
@@ -145,17 +158,25 @@ impl Meeting {
         }
     }
 
+    /// True if a handler's writes are in the transaction.
+    pub(super) fn has_effects(&self) -> bool {
+        self.arrivals.iter().any(|arrival| arrival.state == State::Answered(Outcome::Done))
+    }
+
     /// The same meeting before anything happened.
     pub(super) fn anew(mut self) -> Self {
         self.arrivals.iter_mut().for_each(|arrival| arrival.state = State::Unmet);
         self
     }
 
-    /// What goes into the consumer's log, in order, and what cannot: too large even for that.
-    pub(super) fn landings(&self) -> Vec<NewEvent> {
-        self.arrivals.iter().filter_map(|arrival| self.landing(arrival)?.ok()).collect()
+    /// What goes into the consumer's log, in order. Several consumers may share a log with each other and with the
+    /// event's origin: each landing is a row of its own, with an id of its own.
+    pub(super) fn landings(&self, fresh: &dyn Fn() -> EventId) -> Vec<NewEvent> {
+        let landed = self.arrivals.iter().filter_map(|arrival| self.landing(arrival)?.ok());
+        landed.map(|event| event.id(fresh())).collect()
     }
 
+    /// What lands of a message, under its own id still; an error if it is too large even for that.
     fn landing(&self, arrival: &Arrival) -> Option<Result<NewEvent>> {
         let outcome = match &arrival.state {
             State::Behind => None,

@@ -6,33 +6,38 @@
 //! subscription works it like any other event: retries, parked keys, dead letters, replay, `relevo why`. The broker
 //! keeps nothing back, and a failing key stops no other.
 //!
+//! - [`intake`]: what to receive, work and settle next, decisions only
 //! - `meeting`: one batch, decisions only
-//! - `worker`: one batch in its transactions
-//! - `landed`: events in the consumer's log
-//! - [`Consumer`]: the loop around a receiver
+//! - [`Worker`]: one batch in its transactions
+//! - [`Landed`]: events in the consumer's log
+//! - [`Consumer`]: all of it; `shell` does what the intake says
 
+pub mod intake;
 mod landed;
 mod meeting;
+mod shell;
 mod worker;
 
-pub use landed::filter_of;
+pub use landed::{Landed, filter_of};
 pub use meeting::{Meet, Met};
+pub use worker::Worker;
 
-use crate::broker::{Foreign, Incoming, Received, Receiver, Settle, Source, Subscriber, Tag};
+use crate::broker::{Foreign, Settle, Subscriber, Tag};
 use crate::error::{Error, Kind, Result};
 use crate::inbox::direct::Direct;
 use crate::inbox::{Handler, TxDriver};
 use crate::outbox::{MemberId, Start, Store, Subscription};
 use crate::relay::RelayConfig;
 use crate::relay::run::{self, Running};
-use crate::telemetry;
-use landed::Landed;
-use std::collections::{BTreeMap, VecDeque};
+use intake::Bounds;
+use shell::Shell;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use worker::Worker;
+
+/// What to tell a broker of its messages.
+pub type Settled = Vec<(Tag, Settle)>;
 
 /// Pauses between attempts to reach a broker or a store again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -46,9 +51,7 @@ pub struct Consumer<S, D, H> {
     foreign: Foreign,
     relay: RelayConfig,
     idle_limit: Duration,
-    batch: usize,
-    queue: usize,
-    concurrency: usize,
+    bounds: Bounds,
 }
 
 impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
@@ -62,9 +65,7 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
             foreign: Foreign::default(),
             relay: RelayConfig::default(),
             idle_limit: Duration::from_secs(8),
-            batch: 50,
-            queue: 200,
-            concurrency: 8,
+            bounds: Bounds::default(),
         }
     }
 
@@ -82,19 +83,19 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
 
     /// Most messages that share a transaction (default 50).
     pub fn batch(mut self, batch: usize) -> Self {
-        self.batch = batch.max(1);
+        self.bounds.batch = batch.max(1);
         self
     }
 
     /// Most sources (queues, partitions) worked at the same time (default 8).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
-        self.concurrency = concurrency.max(1);
+        self.bounds.concurrency = concurrency.max(1);
         self
     }
 
     /// Most messages of one source that wait here; more stay at the broker (default 200).
     pub fn queue(mut self, queue: usize) -> Self {
-        self.queue = queue.max(1);
+        self.bounds.queue = queue.max(1);
         self
     }
 
@@ -106,21 +107,23 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
 
     /// Starts consuming, and working what landed in `store`, the database that `driver` writes to.
     pub async fn start(self, store: Arc<dyn Store>, member: MemberId) -> Result<Consuming> {
-        let topics = [filter_of(&self.name)?];
         let from = format!("what landed from {}", self.subscriber.name());
-        // Nothing can have landed before there is a consumer. Made anew after its removal, it does not do again what
-        // landed in its former life.
-        let subscription = Subscription::new(self.name.clone()).start(Start::Now);
-        let subscription = subscription.topics(topics).destination(from);
-        let landed = Landed(self.handler.clone());
+        let subscription = subscription_of(&self.name)?.destination(from);
+        let landed = Landed::of(self.handler.clone());
         let landed = Direct::new(self.driver.clone(), landed).idle_limit(self.idle_limit);
         let landed =
             run::start(store, subscription, self.relay.clone(), Arc::new(landed), member).await?;
         let (stop, stopped) = watch::channel(false);
         let mut task = JoinSet::new();
-        task.spawn(Loop::new(self, stopped).run());
+        task.spawn(Shell::new(self, stopped).run());
         Ok(Consuming { landed, stop, task })
     }
+}
+
+/// The subscription of what landed from `consumer`. Nothing can have landed before there is a consumer; made anew after
+/// its removal, it does not do again what landed in its former life.
+pub fn subscription_of(consumer: &str) -> Result<Subscription> {
+    Ok(Subscription::new(consumer).start(Start::Now).topics([filter_of(consumer)?]))
 }
 
 /// A consumer at work.
@@ -161,173 +164,5 @@ impl Consuming {
                 Err(Error::new(Kind::Timeout, why))
             }
         }
-    }
-}
-
-/// Returns when the consumer is to stop; whoever could say so going away means the same.
-async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
-    let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-/// What waits here of one source.
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Incoming>,
-    at_work: bool,
-    paused: bool,
-}
-
-/// One batch's end: its source, the turn it began in, and what to tell the broker.
-type Ended = (Source, u64, Option<Vec<(Tag, Settle)>>);
-
-/// The loop around a receiver. It decides nothing about events.
-struct Loop<S, D: TxDriver, H> {
-    name: Arc<str>,
-    subscriber: S,
-    worker: Arc<Worker<D, H>>,
-    queues: BTreeMap<Source, Queue>,
-    at_work: JoinSet<Ended>,
-    /// Counts receivers: tags of an earlier one mean nothing to the next.
-    turn: u64,
-    batch: usize,
-    queue: usize,
-    concurrency: usize,
-    stopped: watch::Receiver<bool>,
-}
-
-impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Loop<S, D, H> {
-    fn new(consumer: Consumer<S, D, H>, stopped: watch::Receiver<bool>) -> Self {
-        let Consumer { name, subscriber, driver, handler, foreign, .. } = consumer;
-        let binding = subscriber.binding();
-        let worker =
-            Worker::new(name.clone(), driver, handler, binding, foreign, consumer.idle_limit);
-        Self {
-            name,
-            subscriber,
-            worker: Arc::new(worker),
-            queues: BTreeMap::new(),
-            at_work: JoinSet::new(),
-            turn: 0,
-            batch: consumer.batch,
-            queue: consumer.queue,
-            concurrency: consumer.concurrency,
-            stopped,
-        }
-    }
-
-    async fn run(mut self) {
-        let mut pause = PAUSES.0;
-        while !*self.stopped.borrow() {
-            let ended = match self.subscriber.open().await {
-                Ok(mut receiver) => {
-                    pause = PAUSES.0;
-                    let ended = self.receive(receiver.as_mut()).await;
-                    self.queues.clear();
-                    self.turn += 1;
-                    ended.and(receiver.close().await)
-                }
-                Err(error) => Err(error),
-            };
-            if let Err(error) = ended {
-                telemetry::store_error(&self.name, error.code());
-                tracing::warn!(consumer = %self.name, %error, "the broker's connection ended; connecting again");
-                self.rest(pause).await;
-                pause = (pause * 2).min(PAUSES.1);
-            }
-        }
-    }
-
-    async fn rest(&mut self, pause: Duration) {
-        let mut stopped = self.stopped.clone();
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = told_to_stop(&mut stopped) => {}
-        }
-    }
-
-    /// Until the connection fails or the consumer is stopped; then what is under way is settled still.
-    async fn receive(&mut self, receiver: &mut dyn Receiver) -> Result<()> {
-        let mut stopped = self.stopped.clone();
-        loop {
-            self.start_work();
-            let full = self.queues.values().map(|queue| queue.waiting.len()).sum::<usize>()
-                >= self.queue * self.concurrency;
-            tokio::select! {
-                () = told_to_stop(&mut stopped) => return self.drain(receiver).await,
-                Some(ended) = self.at_work.join_next(), if !self.at_work.is_empty() => {
-                    self.ended(receiver, ended).await?;
-                }
-                received = receiver.next(self.batch), if !full => self.take(receiver, received?).await?,
-            }
-        }
-    }
-
-    async fn take(&mut self, receiver: &mut dyn Receiver, received: Received) -> Result<()> {
-        match received {
-            Received::Messages { source, messages } => {
-                let queue = self.queues.entry(source.clone()).or_default();
-                queue.waiting.extend(messages);
-                if queue.waiting.len() >= self.queue && !queue.paused {
-                    queue.paused = true;
-                    receiver.pause(&source).await?;
-                }
-            }
-            Received::Revoked(source) => {
-                self.queues.remove(&source);
-            }
-        }
-        Ok(())
-    }
-
-    /// One batch of a source at a time: its order is kept.
-    fn start_work(&mut self) {
-        for (source, queue) in &mut self.queues {
-            if self.at_work.len() >= self.concurrency {
-                return;
-            }
-            if queue.at_work || queue.waiting.is_empty() {
-                continue;
-            }
-            queue.at_work = true;
-            let messages: Vec<_> =
-                queue.waiting.drain(..queue.waiting.len().min(self.batch)).collect();
-            let (worker, stopped) = (self.worker.clone(), self.stopped.clone());
-            let (source, turn) = (source.clone(), self.turn);
-            self.at_work.spawn(async move {
-                let settled = worker.work(&messages, stopped).await;
-                (source, turn, settled)
-            });
-        }
-    }
-
-    async fn ended(
-        &mut self,
-        receiver: &mut dyn Receiver,
-        ended: Result<Ended, tokio::task::JoinError>,
-    ) -> Result<()> {
-        let failed =
-            |join| Error::new(Kind::HandlerFailed, format!("a batch's task failed: {join}"));
-        let (source, turn, settled) = ended.map_err(failed)?;
-        if turn != self.turn {
-            return Ok(());
-        }
-        if let Some(queue) = self.queues.get_mut(&source) {
-            queue.at_work = false;
-            if queue.paused && queue.waiting.len() <= self.queue / 2 {
-                queue.paused = false;
-                receiver.resume(&source).await?;
-            }
-        }
-        match settled {
-            Some(settled) => receiver.settle(&settled).await,
-            None => Ok(()),
-        }
-    }
-
-    async fn drain(&mut self, receiver: &mut dyn Receiver) -> Result<()> {
-        while let Some(ended) = self.at_work.join_next().await {
-            self.ended(receiver, ended).await?;
-        }
-        Ok(())
     }
 }

@@ -1,19 +1,19 @@
-use super::meeting::Meeting;
-use super::{PAUSES, told_to_stop};
+use super::Settled;
+use super::meeting::{Meet, Meeting, Met};
 use crate::broker::cloudevents::Binding;
-use crate::broker::{Foreign, Incoming, Settle, Tag};
+use crate::broker::{Foreign, Incoming};
 use crate::error::{Error, Kind, Result};
+use crate::event::EventId;
 use crate::inbox::direct::{Broken, Direct, commit, distrust, in_time};
 use crate::inbox::effect::Effect;
 use crate::inbox::{Handler, Outcome, TxDriver};
-use crate::telemetry;
+use crate::{mutant, telemetry};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Works batches of one consumer in transactions of its driver.
-pub(super) struct Worker<D, H> {
+pub struct Worker<D, H> {
     name: Arc<str>,
     driver: D,
     direct: Direct<D, Arc<H>>,
@@ -21,56 +21,43 @@ pub(super) struct Worker<D, H> {
     binding: Binding,
     foreign: Foreign,
     idle_limit: Duration,
+    /// The ids of what lands.
+    ids: Arc<dyn Fn() -> EventId + Send + Sync>,
 }
 
-/// What to tell the broker.
-type Settled = Vec<(Tag, Settle)>;
-
 impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
-    pub(super) fn new(
-        name: Arc<str>,
-        driver: D,
-        handler: Arc<H>,
-        binding: Binding,
-        foreign: Foreign,
-        idle_limit: Duration,
-    ) -> Self {
+    /// A worker of the consumer called `name`, whose messages are written as `binding` says.
+    pub fn new(name: impl Into<Arc<str>>, driver: D, handler: Arc<H>, binding: Binding) -> Self {
         let slow = handler.slow();
+        let (foreign, idle_limit) = (Foreign::default(), Duration::from_secs(8));
         let direct = Direct::new(driver.clone(), handler).idle_limit(idle_limit);
-        Self { name, driver, direct, slow, binding, foreign, idle_limit }
+        let ids = Arc::new(EventId::fresh);
+        Self { name: name.into(), driver, direct, slow, binding, foreign, idle_limit, ids }
     }
 
-    /// Works a batch until it is committed, whatever the store's trouble; `None` if the
-    /// consumer was stopped first. A transaction that was open for long enough ends with the first of them.
-    pub(super) async fn work(
-        &self,
-        messages: &[Incoming],
-        mut stopped: watch::Receiver<bool>,
-    ) -> Option<Settled> {
-        let (mut all, mut rest) = (Settled::new(), messages.to_vec());
-        let mut pause = PAUSES.0;
-        loop {
-            let meeting = Meeting::of(self.name.clone(), &rest, &self.binding, &self.foreign);
-            match self.once(meeting).await {
-                Ok(settled) => {
-                    rest.retain(|message| settled.iter().all(|(tag, _)| *tag != message.tag));
-                    all.extend(settled);
-                    if rest.is_empty() {
-                        return Some(all);
-                    }
-                    pause = PAUSES.0;
-                    continue;
-                }
-                Err(error) => {
-                    telemetry::store_error(&self.name, error.code());
-                    tracing::warn!(consumer = %self.name, %error, "the store failed; trying again");
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSES.1),
-                () = told_to_stop(&mut stopped) => return None,
-            }
-        }
+    /// How messages that are no CloudEvents become events.
+    pub fn foreign(mut self, foreign: Foreign) -> Self {
+        self.foreign = foreign;
+        self
+    }
+
+    /// How long a session may idle inside a transaction (default 8 s).
+    pub fn idle_limit(mut self, limit: Duration) -> Self {
+        self.idle_limit = limit;
+        self.direct = self.direct.idle_limit(limit);
+        self
+    }
+
+    /// Where the ids of what lands come from (default: fresh ones).
+    pub fn ids(mut self, ids: impl Fn() -> EventId + Send + Sync + 'static) -> Self {
+        self.ids = Arc::new(ids);
+        self
+    }
+
+    /// Works a batch of one source and answers with what is committed, to be told to the broker: all of it, or only its
+    /// beginning where a transaction had been open for long enough. An error is the store's: try again.
+    pub async fn work(&self, messages: &[Incoming]) -> Result<Settled> {
+        self.once(Meeting::of(self.name.clone(), messages, &self.binding, &self.foreign)).await
     }
 
     /// All of them in one transaction; if that breaks, each in its own.
@@ -91,7 +78,12 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         }
         let mut settled = Settled::new();
         for one in meeting.anew().singly() {
-            settled.extend(self.alone(one).await?);
+            let decided = self.alone(one).await?;
+            if decided.is_empty() {
+                // What follows it may be of its key.
+                break;
+            }
+            settled.extend(decided);
         }
         Ok(settled)
     }
@@ -129,18 +121,31 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         if asked.is_empty() {
             return Ok(false);
         }
-        let answers = in_time(D::meet(effect.tx().await?, &self.name, &asked)).await?;
+        let answers = match mutant!(DedupOutsideEffect) {
+            true => self.meet_apart(&asked).await?,
+            false => in_time(D::meet(effect.tx().await?, &self.name, &asked)).await?,
+        };
         Meeting::check(&asked, &answers)?;
         meeting.met(answers);
         Ok(true)
     }
 
+    /// What a wrong consumer does: the notes in the inbox commit before, and apart from, the effect.
+    async fn meet_apart(&self, asked: &[Meet]) -> Result<Vec<Met>> {
+        let mut slot = None;
+        let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
+        let answers = D::meet(effect.tx().await?, &self.name, asked).await?;
+        match effect.into_open() {
+            Some(tx) => commit::<D>(tx).await.map(|()| answers),
+            None => Ok(answers),
+        }
+    }
+
     /// One message: its attempt, and if that breaks its transaction, its landing.
     async fn alone(&self, meeting: Meeting) -> Result<Settled> {
-        let tried = if self.slow {
-            self.slowly(meeting.clone()).await
-        } else {
-            self.together(meeting.clone()).await
+        let tried = match self.slow {
+            true => self.slowly(meeting.clone()).await,
+            false => self.quickly(meeting.clone()).await,
         };
         let (kind, error) = match tried.inspect_err(|broken| distrust(&self.driver, broken)) {
             Ok(settled) => return Ok(settled),
@@ -161,6 +166,24 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             Err(Broken::Store(error)) => Err(error),
             Err(Broken::Attempt(kind, error)) => Err(Error::new(kind, error)),
         }
+    }
+
+    /// One message in a transaction of its own. What is not done is rolled back, and its answer lands.
+    async fn quickly(&self, mut meeting: Meeting) -> Result<Settled, Broken> {
+        let untold = meeting.clone();
+        let mut slot = None;
+        let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
+        in_time(effect.tx()).await?;
+        self.meet(&mut meeting, &mut effect, 1).await?;
+        let Some(index) = meeting.next() else { return self.end(&meeting, effect).await };
+        let answer = self.direct.attempt(meeting.event(index), &mut effect, false).await?;
+        let outcome: Outcome = answer.into();
+        if outcome != Outcome::Done {
+            drop(effect);
+            return self.answered(untold, outcome).await;
+        }
+        meeting.settle(index, outcome);
+        self.end(&meeting, effect).await
     }
 
     /// Records an answer whose own transaction is gone.
@@ -205,6 +228,10 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
                 let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
                 meeting = meeting.anew();
                 self.meet(&mut meeting, &mut effect, 1).await?;
+                if meeting.next().is_some() {
+                    // What it would have waited for is decided meanwhile: nothing is noted, and it is worked again.
+                    return Ok(Settled::new());
+                }
                 return self.end(&meeting, effect).await;
             }
         }
@@ -213,24 +240,40 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
 
     async fn land(&self, meeting: &Meeting, tx: &mut D::Tx<'_>) -> Result<()> {
         in_time(D::seal(tx)).await?;
-        let landings = meeting.landings();
-        if landings.is_empty() {
+        let landings = meeting.landings(&*self.ids);
+        if landings.is_empty() || mutant!(LandingDropped) {
             return Ok(());
         }
         in_time(D::land(tx, &self.name, landings, &meeting.landed_keys())).await
     }
 
-    /// Landings, then the commit; only then is anything told to the broker.
+    /// What a wrong consumer does: effects and notes commit, then it lands what failed.
+    async fn land_apart(&self, meeting: &Meeting, tx: D::Tx<'_>) -> Result<()> {
+        commit::<D>(tx).await?;
+        let mut slot = None;
+        let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
+        self.land(meeting, effect.tx().await?).await?;
+        match effect.into_open() {
+            Some(tx) => commit::<D>(tx).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Landings, then the commit; only then is anything told to the broker. What the server refuses because of what a
+    /// handler wrote is the attempt's failure; where no handler wrote anything, it is the store's.
     async fn end(&self, meeting: &Meeting, mut effect: Effect<'_, D>) -> Result<Settled, Broken> {
         in_time(effect.tx()).await?;
         let gone = || Error::new(Kind::StoreFailed, "the transaction is gone");
         let mut tx = effect.into_open().ok_or_else(gone)?;
-        let written = match self.land(meeting, &mut tx).await {
-            Ok(()) => commit::<D>(tx).await,
-            Err(error) => Err(error),
+        let written = match mutant!(LandsApart) {
+            true => self.land_apart(meeting, tx).await,
+            false => match self.land(meeting, &mut tx).await {
+                Ok(()) => commit::<D>(tx).await,
+                Err(error) => Err(error),
+            },
         };
         written.map_err(|error| match error.kind() {
-            Kind::StoreFailed | Kind::TransactionConflict => {
+            Kind::StoreFailed | Kind::TransactionConflict if meeting.has_effects() => {
                 Broken::Attempt(error.kind(), error.to_string())
             }
             _ => Broken::Store(error),
@@ -265,3 +308,7 @@ impl<D: TxDriver, H: Handler<D>> Handler<D> for Arc<H> {
         (**self).answered_before(event)
     }
 }
+
+#[cfg(test)]
+#[path = "worker_tests.rs"]
+mod tests;

@@ -18,31 +18,31 @@ CREATE FUNCTION relevo.meet(consumer text, sources text[], ids text[], keys text
 RETURNS smallint[] LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
+    fresh  boolean[];
     answer smallint[];
 BEGIN
     WITH asked AS (
-        SELECT * FROM ROWS FROM (pg_catalog.unnest(sources), pg_catalog.unnest(ids), pg_catalog.unnest(keys))
-                      WITH ORDINALITY AS a (source, id, key, place)
+        SELECT * FROM ROWS FROM (pg_catalog.unnest(sources), pg_catalog.unnest(ids))
+                      WITH ORDINALITY AS a (source, id, place)
     ), noted AS (
         INSERT INTO relevo.inbox (consumer, source, id)
         SELECT consumer, a.source, a.id FROM asked a GROUP BY a.source, a.id ORDER BY a.source, a.id
         ON CONFLICT DO NOTHING
         RETURNING inbox.source, inbox.id
-    ), waiting AS (
-        SELECT k.key FROM relevo.inbox_key k WHERE k.consumer = consumer AND k.key = ANY (keys) AND relevo.key_waits(k)
     ), told AS (
-        SELECT a.place, CASE
-                   WHEN n.id IS NULL THEN 0
-                   -- The same message twice in one batch: the second was seen.
-                   WHEN a.place > pg_catalog.min(a.place) OVER (PARTITION BY a.source, a.id) THEN 0
-                   WHEN w.key IS NOT NULL THEN 2
-                   ELSE 1
-               END::smallint AS met
+        -- The same message twice in one batch: the second was seen.
+        SELECT a.place, n.id IS NOT NULL AND a.place = pg_catalog.min(a.place) OVER (PARTITION BY a.source, a.id) AS fresh
           FROM asked a
           LEFT JOIN noted n ON n.source = a.source AND n.id = a.id
-          LEFT JOIN waiting w ON w.key = a.key
     )
-    SELECT pg_catalog.array_agg(t.met ORDER BY t.place) INTO answer FROM told t;
+    SELECT pg_catalog.array_agg(t.fresh ORDER BY t.place) INTO fresh FROM told t;
+    -- A statement of its own, which sees what has happened since: noting may have waited for another consumer, which
+    -- landed something of these keys.
+    SELECT pg_catalog.array_agg(CASE WHEN NOT a.fresh THEN 0 WHEN w.key IS NULL THEN 1 ELSE 2 END::smallint ORDER BY a.place)
+      INTO answer
+      FROM ROWS FROM (pg_catalog.unnest(fresh), pg_catalog.unnest(keys)) WITH ORDINALITY AS a (fresh, key, place)
+      LEFT JOIN (SELECT k.key FROM relevo.inbox_key k
+                  WHERE k.consumer = consumer AND k.key = ANY (keys) AND relevo.key_waits(k)) w ON w.key = a.key;
     RETURN coalesce(answer, '{}');
 END
 $$;
