@@ -93,6 +93,7 @@ impl Subscriber for Box<dyn Subscriber> {
 /// - An error of [`Receiver::next`] or [`Receiver::settle`] ends this receiver: open another. What was not settled
 ///   comes again.
 /// - Settling a tag twice, or one of a revoked source, does nothing.
+/// - A revoked source is no longer paused: if it comes back, so do its messages.
 #[async_trait]
 pub trait Receiver: Send {
     /// What comes next: waits until there is something. At most `max` messages. Dropping the future loses nothing.

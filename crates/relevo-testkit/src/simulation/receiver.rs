@@ -63,8 +63,12 @@ struct SimReceiver {
 }
 
 impl SimReceiver {
-    fn arrived(&self) -> Option<Received> {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    fn arrived(&mut self) -> Option<Received> {
+        let received = self.arrived.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        if let Some(Received::Revoked(source)) = &received {
+            self.paused.remove(source);
+        }
+        received
     }
 }
 
