@@ -71,8 +71,9 @@ impl Cursor {
         self.outcome.is_some()
     }
 
-    pub(super) fn forget_outcome(&mut self) {
-        self.outcome = None;
+    /// What memory has is void: nothing of it is to be recorded.
+    pub(super) fn forget(&mut self) {
+        (self.outcome, self.confirmed, self.since) = (None, 0, None);
     }
 
     /// Everything before `position` is decided.

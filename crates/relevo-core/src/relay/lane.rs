@@ -173,14 +173,17 @@ impl Lane {
     /// What memory has of this lane is no longer trusted. What was under way has ended.
     pub(super) fn void(&mut self) {
         self.work = Work::Void;
-        self.cursor.forget_outcome();
+        self.cursor.forget();
     }
 
     /// What memory has of this lane is no longer trusted, from the moment on at which what is under way has ended.
     fn doom(&mut self) {
         match self.work {
             // Nothing is heard any more of a batch whose outcome is known.
-            Work::Busy if !self.cursor.has_outcome() => self.work = Work::Doomed,
+            Work::Busy if !self.cursor.has_outcome() => {
+                self.work = Work::Doomed;
+                self.cursor.forget();
+            }
             _ => self.void(),
         }
     }
