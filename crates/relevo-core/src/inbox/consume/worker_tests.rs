@@ -45,24 +45,29 @@ impl TxDriver for Scripted {
         Ok(self.clone())
     }
 
-    async fn savepoint(_: &mut Self) -> Result<()> {
+    async fn savepoint(_: &mut Self::Tx<'_>) -> Result<()> {
         Ok(())
     }
 
-    async fn undo(_: &mut Self) -> Result<()> {
+    async fn undo(_: &mut Self::Tx<'_>) -> Result<()> {
         Err(Error::new(Kind::Unreachable, "the connection is gone"))
     }
 
-    async fn record(_: &mut Self, _: &LaneChange) -> Result<()> {
+    async fn record(_: &mut Self::Tx<'_>, _: &LaneChange) -> Result<()> {
         Ok(())
     }
 
-    async fn meet(tx: &mut Self, _: &str, messages: &[Meet]) -> Result<Vec<Met>> {
+    async fn meet(tx: &mut Self::Tx<'_>, _: &str, messages: &[Meet]) -> Result<Vec<Met>> {
         let mut database = tx.database();
         Ok(messages.iter().map(|_| database.met.pop_front().unwrap()).collect())
     }
 
-    async fn land(tx: &mut Self, _: &str, events: Vec<NewEvent>, _: &[String]) -> Result<()> {
+    async fn land(
+        tx: &mut Self::Tx<'_>,
+        _: &str,
+        events: Vec<NewEvent>,
+        _: &[String],
+    ) -> Result<()> {
         let mut database = tx.database();
         if let Some(kind) = database.landings.pop_front() {
             return Err(Error::new(kind, "scripted"));
@@ -71,7 +76,7 @@ impl TxDriver for Scripted {
         Ok(())
     }
 
-    async fn commit(tx: Self) -> Result<()> {
+    async fn commit(tx: Self::Tx<'_>) -> Result<()> {
         tx.database().commits += 1;
         Ok(())
     }
