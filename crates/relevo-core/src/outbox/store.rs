@@ -70,6 +70,12 @@ pub struct Capabilities {
     pub publish_by_sql: bool,
     /// It survives the end of the process.
     pub durable: bool,
+    /// What became of an event is marked in a table of somebody else's, by [`Store::record`] only: no handler's own
+    /// transaction may record instead.
+    pub marks_rows: bool,
+    /// Two writers of one key that commit between two looks may be delivered in the wrong order: the table does not
+    /// tell theirs.
+    pub approximate_order: bool,
 }
 
 /// Where a new subscription starts.

@@ -1,0 +1,28 @@
+//! Existing outbox tables, relayed in place: what their columns mean in Relevo's words.
+//!
+//! The owner's table stays the truth and gets no new column. A **claim** puts a row's event into the log, where lanes,
+//! leases, parked keys and dead letters are as for all others; what becomes of it is marked in the owner's columns, in
+//! the transaction that records it.
+//!
+//! - [`Mapping`]: which column is what; [`Preset`]s for known tables
+//! - [`TableShape`]: a table as the database describes it
+//! - [`judge`], [`propose`]: does a mapping fit, what can be promised, which mapping is likely
+//! - [`RawRow`], [`sort_out`]: from rows to events, in an order that holds
+
+mod judge;
+mod mapping;
+mod marks;
+mod names;
+mod presets;
+mod propose;
+mod rows;
+mod shape;
+
+pub use judge::{KeyOrder, Verdict, judge};
+pub use mapping::{DeadTable, KeyFrom, Mapping, Role, Status, TopicFrom};
+pub use marks::{Failure, Marks};
+pub use names::{TableName, literal, quoted_name};
+pub use presets::Preset;
+pub use propose::propose;
+pub use rows::{Fit, Harvest, RawRow, Unfit, inbox_of, sort_out};
+pub use shape::{ColumnShape, IndexShape, Sort, TableShape};
