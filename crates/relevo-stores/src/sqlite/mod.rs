@@ -6,6 +6,7 @@
 //!
 //! Several processes may work one file on one machine (not over a network file system).
 
+mod adopt;
 mod bell;
 mod doctor;
 #[cfg(feature = "sqlx")]
@@ -45,6 +46,7 @@ use std::sync::{Arc, OnceLock};
 use threads::Threads;
 use tokio::sync::watch;
 
+pub use adopt::Adopted;
 #[cfg(feature = "sqlx")]
 pub use effects::SqlxSqlite;
 pub use inbox::first_time;

@@ -26,3 +26,23 @@ pub use presets::Preset;
 pub use propose::propose;
 pub use rows::{Fit, Harvest, RawRow, Unfit, inbox_of, sort_out};
 pub use shape::{ColumnShape, IndexShape, Sort, TableShape};
+
+use crate::error::Result;
+use crate::outbox::Store;
+use async_trait::async_trait;
+
+/// An adopted table at work: a store for one subscription.
+#[async_trait]
+pub trait AdoptedTable: Store {
+    /// What waits, as the table's owner sees it.
+    async fn pending(&self) -> Result<Pending>;
+}
+
+/// Rows that are not relayed yet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pending {
+    /// How many (no more are counted than 100,000).
+    pub rows: i64,
+    /// The age of the oldest, in seconds; 0 where the table has no times.
+    pub oldest_s: f64,
+}
