@@ -11,6 +11,7 @@
 //! - [`consume`]: consuming from a broker with effects done once, as cases for every world
 //! - [`engine`]: the whole engine with real handlers, as cases for every world
 
+pub mod adopt;
 pub mod broker;
 pub mod brokers;
 pub mod cluster;

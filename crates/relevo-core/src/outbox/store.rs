@@ -70,12 +70,13 @@ pub struct Capabilities {
     pub publish_by_sql: bool,
     /// It survives the end of the process.
     pub durable: bool,
-    /// What became of an event is marked in a table of somebody else's, by [`Store::record`] only: no handler's own
-    /// transaction may record instead.
-    pub marks_rows: bool,
-    /// Two writers of one key that commit between two looks may be delivered in the wrong order: the table does not
-    /// tell theirs.
-    pub approximate_order: bool,
+    /// A handler's own transaction may record its progress; otherwise only [`Store::record`] does.
+    pub direct_effects: bool,
+    /// Several subscriptions read the same events, each from any place of the log.
+    pub several_subscriptions: bool,
+    /// If one transaction had committed when another published, its events of that key come first. (Otherwise two
+    /// writers of one key that commit between two looks may be delivered in the wrong order.)
+    pub key_order: bool,
 }
 
 /// Where a new subscription starts.

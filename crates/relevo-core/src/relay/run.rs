@@ -112,7 +112,7 @@ pub async fn start(
     if !destination.shares_transactions() {
         config.batch = 1;
     }
-    if store.capabilities().marks_rows && config.one_transaction {
+    if !store.capabilities().direct_effects && config.one_transaction {
         let why = "an adopted table is relayed to a broker: a handler that records in a transaction of its own would \
                    leave its rows unmarked";
         return Err(Error::new(Kind::NotSupported, why));

@@ -165,6 +165,9 @@ impl Store for SqliteStore {
         can.doorbell = true;
         can.publish_by_sql = true;
         can.durable = true;
+        can.direct_effects = true;
+        can.several_subscriptions = true;
+        can.key_order = true;
         can
     }
 

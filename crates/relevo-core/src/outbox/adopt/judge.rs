@@ -62,6 +62,8 @@ impl KeyOrder {
 pub struct Verdict {
     /// The order of a key.
     pub order: KeyOrder,
+    /// What can be lost or come twice.
+    pub loss: String,
     /// What keeps the mapping from working, each with what to do.
     pub problems: Vec<String>,
     /// Worth knowing.
@@ -87,6 +89,7 @@ impl Verdict {
 pub fn judge(mapping: &Mapping, table: &TableShape, dead: Option<&TableShape>) -> Verdict {
     let mut verdict = Verdict {
         order: order(mapping, table),
+        loss: loss(mapping),
         problems: problems(mapping, table),
         notes: notes(mapping, table),
         missing_indices: missing_indices(mapping, table),
@@ -95,6 +98,18 @@ pub fn judge(mapping: &Mapping, table: &TableShape, dead: Option<&TableShape>) -
         verdict.problems.extend(dead_table_problems(mapping, table, dead));
     }
     verdict
+}
+
+fn loss(mapping: &Mapping) -> String {
+    let kept = match (mapping.delete, mapping.marks_published()) {
+        (true, _) => "deleted",
+        (false, true) => "marked",
+        (false, false) => "noted beside the table",
+    };
+    format!(
+        "none: a committed row stays pending until the broker confirmed it, and is {kept} in the transaction that records \
+         the confirm; a crash between the two brings a copy with the same id"
+    )
 }
 
 fn order(mapping: &Mapping, table: &TableShape) -> KeyOrder {

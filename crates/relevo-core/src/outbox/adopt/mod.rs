@@ -28,14 +28,31 @@ pub use rows::{Fit, Harvest, RawRow, Unfit, inbox_of, sort_out};
 pub use shape::{ColumnShape, IndexShape, Sort, TableShape};
 
 use crate::error::Result;
-use crate::outbox::Store;
+use crate::outbox::{Retention, Store};
 use async_trait::async_trait;
+use std::sync::Arc;
+
+/// A store in whose database tables can be adopted.
+#[async_trait]
+pub trait Adopt: Send + Sync + 'static {
+    /// A table as the database describes it. Changes nothing, and needs none of Relevo's tables.
+    async fn table_shape(&self, name: &TableName) -> Result<TableShape>;
+
+    /// What can be said of a mapping and its table. Changes nothing.
+    async fn judge_mapping(&self, mapping: &Mapping) -> Result<Verdict>;
+
+    /// Adopts a table under a name. Refuses a mapping that does not fit it.
+    async fn adopt_table(&self, name: &str, mapping: Mapping) -> Result<Arc<dyn AdoptedTable>>;
+}
 
 /// An adopted table at work: a store for one subscription.
 #[async_trait]
 pub trait AdoptedTable: Store {
     /// What waits, as the table's owner sees it.
     async fn pending(&self) -> Result<Pending>;
+
+    /// Forgets what is kept of rows that are done with and gone; [`Store::upkeep`] does it too.
+    async fn forget_done(&self, retention: &Retention) -> Result<()>;
 }
 
 /// Rows that are not relayed yet.

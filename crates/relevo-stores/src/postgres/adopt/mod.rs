@@ -16,7 +16,8 @@ use super::session::{Session, args};
 use async_trait::async_trait;
 use relevo_core::event::{Event, TopicFilter, header};
 use relevo_core::outbox::adopt::{
-    AdoptedTable, KeyOrder, Mapping, Pending, TableName, TableShape, Verdict, inbox_of, judge,
+    Adopt, AdoptedTable, KeyOrder, Mapping, Pending, TableName, TableShape, Verdict, inbox_of,
+    judge,
 };
 use relevo_core::outbox::{
     Beat, Capabilities, Claim, Fleet, LaneChange, LaneId, LaneState, MemberId, Page, PageRequest,
@@ -60,16 +61,21 @@ impl PostgresStore {
         let (store, statements) = (self.clone(), Arc::new(statements));
         Ok(Adopted { store, name: name.into(), statements, order, subscription: Arc::default() })
     }
+}
 
-    /// A table as the catalogue describes it.
-    pub async fn table_shape(&self, name: &TableName) -> Result<TableShape> {
+#[async_trait]
+impl Adopt for PostgresStore {
+    async fn table_shape(&self, name: &TableName) -> Result<TableShape> {
         shape::read(&self.session().await?, name).await
     }
 
-    /// What can be said of a mapping and its table.
-    pub async fn judge_mapping(&self, mapping: &Mapping) -> Result<Verdict> {
+    async fn judge_mapping(&self, mapping: &Mapping) -> Result<Verdict> {
         let (table, dead) = shapes(&self.session().await?, mapping).await?;
         Ok(judge(mapping, &table, dead.as_ref()))
+    }
+
+    async fn adopt_table(&self, name: &str, mapping: Mapping) -> Result<Arc<dyn AdoptedTable>> {
+        Ok(Arc::new(self.adopt(name, mapping).await?))
     }
 }
 
@@ -120,6 +126,10 @@ impl AdoptedTable for Adopted {
     async fn pending(&self) -> Result<Pending> {
         self.count_pending().await
     }
+
+    async fn forget_done(&self, retention: &Retention) -> Result<()> {
+        self.forget_claims(retention).await
+    }
 }
 
 #[async_trait]
@@ -131,8 +141,10 @@ impl Store for Adopted {
     fn capabilities(&self) -> Capabilities {
         let mut can = self.store.capabilities();
         can.doorbell = false;
-        can.marks_rows = true;
-        can.approximate_order = !self.order.is_sound();
+        can.publish_by_sql = true;
+        can.direct_effects = false;
+        can.several_subscriptions = false;
+        can.key_order = self.order.is_sound();
         can
     }
 
