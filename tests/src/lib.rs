@@ -1,6 +1,7 @@
 //! What the tests of this package share.
 //!
 //! # Layout
+//! - [`adopt`]: outbox tables of somebody else's, relayed in place
 //! - [`stores`]: harnesses that bring each store before the conformance suite
 //! - [`writer`]: an application's transaction, of each driver
 //! - [`world`]: a store with handlers of one driver, and the table their effects go to

@@ -1,5 +1,9 @@
 //! What must hold on every database.
-#![allow(clippy::unwrap_used, reason = "a case that unwraps says what it expects")]
+#![allow(
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a case that unwraps says what it expects, its name what it shows"
+)]
 
 use super::{Database, NAME, Sink, Work, relay, smartedify};
 use relevo_core::Kind as ErrorKind;

@@ -1,5 +1,9 @@
 //! What must hold while writers overlap and relays die.
-#![allow(clippy::unwrap_used, reason = "a case that unwraps says what it expects")]
+#![allow(
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a case that unwraps says what it expects, its name what it shows"
+)]
 
 use super::cases::{counts, insert};
 use super::{Database, NAME, Sink, config, relay, smartedify};

@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
 use relevo_core::dead_letters::Operate;
 use relevo_core::outbox::adopt::{AdoptedTable, Mapping, Preset, Role, TableName};
 use relevo_core::{EventId, Result};
@@ -45,6 +47,13 @@ impl Drop for Alive {
 impl Database {
     /// A fresh one; `None` if there is no server (said aloud).
     pub async fn fresh(kind: Kind) -> Option<Self> {
+        let db = Self::bare(kind).await?;
+        db.operate().await.migrate().await.unwrap();
+        Some(db)
+    }
+
+    /// A fresh one without Relevo's tables.
+    pub async fn bare(kind: Kind) -> Option<Self> {
         let (url, alive) = match kind {
             Kind::Sqlite => {
                 let folder =
@@ -57,9 +66,7 @@ impl Database {
                 (server.create_database().unwrap(), Alive::Server(server))
             }
         };
-        let db = Self { kind, url, _alive: Arc::new(alive) };
-        db.operate().await.migrate().await.unwrap();
-        Some(db)
+        Some(Self { kind, url, _alive: Arc::new(alive) })
     }
 
     /// Is it PostgreSQL?
@@ -143,6 +150,11 @@ impl Database {
     /// The first number that a query answers with.
     pub async fn number(&self, sql: &str) -> i64 {
         self.rows(sql).await[0][0].as_deref().unwrap().parse().unwrap()
+    }
+
+    /// A connection of the owner's, to a file.
+    pub fn connection(&self) -> rusqlite::Connection {
+        open(&self.path())
     }
 
     fn path(&self) -> PathBuf {

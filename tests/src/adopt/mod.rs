@@ -1,15 +1,20 @@
 //! Outbox tables of somebody else's, relayed in place by real relays: what the owner sees, what the broker gets.
 //!
 //! - `database`: an owner's database, on a real server or in a file
+//! - `harness`: brings an adopted table before the conformance suite of stores
 //! - `sink`: a broker that remembers and fails on request
 //! - [`cases`]: what must hold on every database; [`chaos`]: what must hold while relays die
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
 pub mod cases;
 pub mod chaos;
 mod database;
+mod harness;
 mod sink;
 
 pub use database::{Database, Kind, smartedify};
+pub use harness::AdoptedHarness;
 pub use sink::{Seen, Sink};
 
 use relevo_core::dead_letters::Operate;

@@ -142,7 +142,7 @@ pub(super) fn capabilities() -> Capabilities {
     capabilities.doorbell = true;
     capabilities.parallel_effects = true;
     capabilities.direct_effects = true;
-    capabilities.several_subscriptions = true;
+    capabilities.own_log = true;
     capabilities.key_order = true;
     capabilities
 }

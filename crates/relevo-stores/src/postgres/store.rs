@@ -25,7 +25,7 @@ impl Store for PostgresStore {
         can.publish_by_sql = true;
         can.durable = true;
         can.direct_effects = true;
-        can.several_subscriptions = true;
+        can.own_log = true;
         can.key_order = true;
         can
     }

@@ -29,14 +29,14 @@ macro_rules! store_cases {
                 a_long_open_transaction_holds_nobody_back: concurrent_writers,
                 in_any_interleaving_every_event_comes_once_and_keys_stay_in_order,
                 readers_of_several_processes_at_once_miss_nothing,
-                two_subscriptions_have_their_own_cursors,
+                two_subscriptions_have_their_own_cursors: own_log,
                 a_subscription_from_the_beginning_gets_everything,
-                a_subscription_from_now_gets_only_what_commits_from_now_on,
-                a_transaction_open_at_a_start_from_now_is_not_missed: concurrent_writers,
-                a_subscription_from_a_time_misses_nothing_that_committed_after_it,
-                a_transaction_open_at_the_time_of_a_start_is_not_missed: concurrent_writers,
+                a_subscription_from_now_gets_only_what_commits_from_now_on: own_log,
+                a_transaction_open_at_a_start_from_now_is_not_missed: concurrent_writers && own_log,
+                a_subscription_from_a_time_misses_nothing_that_committed_after_it: own_log,
+                a_transaction_open_at_the_time_of_a_start_is_not_missed: concurrent_writers && own_log,
                 a_new_subscription_has_a_cursor_for_every_lane,
-                a_peek_shows_what_committed_and_delivers_nothing,
+                a_peek_shows_what_committed_and_delivers_nothing: own_log,
                 a_commit_rings_the_doorbell: doorbell,
                 migrating_twice_applies_nothing_the_second_time,
                 processes_that_start_at_once_migrate_once,
@@ -44,15 +44,15 @@ macro_rules! store_cases {
                 a_probe_names_the_server_and_the_schema,
             }
             retention {
-                what_every_cursor_is_past_goes_when_it_is_old_enough,
-                what_a_cursor_still_needs_stays,
-                a_log_without_subscriptions_keeps_everything,
-                what_commits_after_the_log_was_cleaned_up_is_not_lost: concurrent_writers,
-                a_parked_event_survives_its_segment,
-                a_dead_letter_survives_its_segment,
-                processes_that_keep_house_at_once_are_no_harm,
-                the_tick_a_cursor_stands_at_stays,
-                a_plan_names_who_holds_the_log_and_changes_nothing,
+                what_every_cursor_is_past_goes_when_it_is_old_enough: own_log,
+                what_a_cursor_still_needs_stays: own_log,
+                a_log_without_subscriptions_keeps_everything: own_log,
+                what_commits_after_the_log_was_cleaned_up_is_not_lost: concurrent_writers && own_log,
+                a_parked_event_survives_its_segment: own_log,
+                a_dead_letter_survives_its_segment: own_log,
+                processes_that_keep_house_at_once_are_no_harm: own_log,
+                the_tick_a_cursor_stands_at_stays: own_log,
+                a_plan_names_who_holds_the_log_and_changes_nothing: own_log,
             }
             relay {
                 a_lane_is_taken_only_with_the_token_that_was_seen,
@@ -72,11 +72,11 @@ macro_rules! store_cases {
                 a_pause_fences_owners_off_until_it_is_resumed,
                 a_pause_survives_a_restart_of_the_relay,
                 a_rewind_to_the_beginning_brings_everything_again,
-                a_rewind_to_now_leaves_out_what_came_before,
-                a_rewind_to_a_time_brings_all_that_committed_after_it,
+                a_rewind_to_now_leaves_out_what_came_before: own_log,
+                a_rewind_to_a_time_brings_all_that_committed_after_it: own_log,
                 a_rewind_unparks_what_it_brings_again,
                 a_removed_subscription_leaves_only_its_dead_letters,
-                status_shows_backlog_parked_keys_and_dead_letters,
+                status_shows_backlog_parked_keys_and_dead_letters: own_log,
                 status_counts_parked_events_and_dead_letters,
                 a_subscription_at_work_is_not_named_as_forgotten,
                 a_members_note_is_shown,
@@ -144,25 +144,25 @@ macro_rules! store_cases {
                 proof_stays_while_a_replay_is_under_way,
             }
             why {
-                an_event_that_was_never_published_is_unknown,
-                a_rolled_back_event_is_unknown,
-                an_event_inside_an_open_transaction_is_unknown_yet,
-                a_known_event_is_described,
-                an_event_in_a_lane_that_nobody_has_waits_for_a_worker,
-                an_event_in_a_lane_that_is_leased_names_the_owner,
-                an_event_the_cursor_is_past_was_delivered,
-                a_late_event_below_the_cursor_was_not_delivered: concurrent_writers,
-                a_parked_event_says_until_when_and_why,
-                an_event_behind_a_held_dead_letter_names_it,
-                a_dead_event_names_its_letter,
-                a_replayed_event_is_no_longer_dead,
-                an_event_of_a_paused_subscription_says_who_paused_it,
-                a_parked_event_of_a_paused_subscription_says_the_pause_first,
-                an_event_whose_destination_is_down_shows_the_breaker,
-                an_event_that_a_subscription_does_not_want_is_filtered_out,
-                an_event_from_before_a_subscriptions_start_says_so,
-                an_event_left_out_by_a_rewind_says_so_until_it_is_brought_again,
-                an_event_that_retention_dropped_is_past_retention,
+                an_event_that_was_never_published_is_unknown: own_log,
+                a_rolled_back_event_is_unknown: own_log,
+                an_event_inside_an_open_transaction_is_unknown_yet: own_log,
+                a_known_event_is_described: own_log,
+                an_event_in_a_lane_that_nobody_has_waits_for_a_worker: own_log,
+                an_event_in_a_lane_that_is_leased_names_the_owner: own_log,
+                an_event_the_cursor_is_past_was_delivered: own_log,
+                a_late_event_below_the_cursor_was_not_delivered: concurrent_writers && own_log,
+                a_parked_event_says_until_when_and_why: own_log,
+                an_event_behind_a_held_dead_letter_names_it: own_log,
+                a_dead_event_names_its_letter: own_log,
+                a_replayed_event_is_no_longer_dead: own_log,
+                an_event_of_a_paused_subscription_says_who_paused_it: own_log,
+                a_parked_event_of_a_paused_subscription_says_the_pause_first: own_log,
+                an_event_whose_destination_is_down_shows_the_breaker: own_log,
+                an_event_that_a_subscription_does_not_want_is_filtered_out: own_log,
+                an_event_from_before_a_subscriptions_start_says_so: own_log,
+                an_event_left_out_by_a_rewind_says_so_until_it_is_brought_again: own_log,
+                an_event_that_retention_dropped_is_past_retention: own_log,
             }
         }
     };
@@ -184,14 +184,14 @@ macro_rules! store_conformance {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! store_case_tests {
-    ([$harness:expr] $($group:ident { $($case:ident $(: $need:ident)?,)* })*) => {
+    ([$harness:expr] $($group:ident { $($case:ident $(: $($need:ident)&&+)?,)* })*) => {
         $(mod $group {
             use super::*;
             $(#[test]
             fn $case() {
                 #[allow(unused_mut, unused_assignments)]
                 let mut need = None;
-                $(need = Some($crate::conformance::Need { name: stringify!($need), met: |can| can.$need });)?
+                $(need = Some($crate::conformance::Need { name: stringify!($($need),+), met: |can| $(can.$need)&&+ });)?
                 let name = concat!(stringify!($group), "::", stringify!($case));
                 $crate::conformance::run(&$harness, name, need, $crate::conformance::$group::$case);
             })*

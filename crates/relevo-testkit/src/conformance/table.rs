@@ -21,9 +21,9 @@ pub const CAPABILITIES: &[Capability] = &[
         can.direct_effects
     }),
     (
-        "several_subscriptions",
-        "several subscriptions read the same events, each from any place of the log",
-        |can| can.several_subscriptions,
+        "own_log",
+        "events are in the log when their transactions commit, for every subscription",
+        |can| can.own_log,
     ),
     ("key_order", "events of a key come in the order of their transactions", |can| can.key_order),
 ];

@@ -43,7 +43,7 @@ impl Store for SimStore {
         capabilities.doorbell = self.doorbell;
         capabilities.parallel_effects = true;
         capabilities.direct_effects = true;
-        capabilities.several_subscriptions = true;
+        capabilities.own_log = true;
         capabilities.key_order = true;
         capabilities
     }

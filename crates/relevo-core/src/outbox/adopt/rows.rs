@@ -1,5 +1,5 @@
 use super::mapping::{KeyFrom, Mapping, TopicFrom};
-use crate::error::{Error, Kind, Result, quoted};
+use crate::error::{Error, Kind, Result};
 use crate::event::{EventId, Headers, NewEvent, header, order_key};
 use crate::limits::Limits;
 use bytes::Bytes;
@@ -21,10 +21,8 @@ pub struct RawRow<I> {
     pub key: Option<String>,
     /// The type's column.
     pub kind: Option<String>,
-    /// The payload; `None` if it is null, or longer than the limit.
+    /// The payload.
     pub payload: Option<Bytes>,
-    /// How long the payload is.
-    pub payload_bytes: i64,
     /// The payload's media type as its column's type tells it.
     pub content_type: &'static str,
     /// The headers, a JSON object.
@@ -61,8 +59,10 @@ pub struct Unfit<I> {
     pub key: Option<String>,
     /// Its topic, as far as there is one.
     pub topic: String,
-    /// Its bytes, if they are within the limit.
+    /// Its bytes.
     pub payload: Bytes,
+    /// The headers under which it is kept: whose it is.
+    pub headers: Headers,
     /// Why not.
     pub error: Error,
 }
@@ -105,6 +105,7 @@ pub fn sort_out<I>(mapping: &Mapping, adoption: &str, rows: Vec<RawRow<I>>) -> H
                 key,
                 topic: row.topic.unwrap_or_default(),
                 payload: row.payload.unwrap_or_default(),
+                headers: [(header::INBOX, inbox_of(adoption))].into_iter().collect(),
                 error,
             }),
         }
@@ -144,9 +145,10 @@ fn event<I>(
     let mut event = NewEvent::bytes(topic(mapping, row)?, payload(row)?).id(id);
     event.key = key;
     event.headers = row.headers.as_deref().map(Headers::from_json_text).unwrap_or_default();
-    let content_type = mapping.content_type.as_deref().unwrap_or(row.content_type);
+    // Bytes of which nothing is known need no word for it.
+    let told = Some(row.content_type).filter(|told| *told != "application/octet-stream");
     for (name, value) in [
-        (header::CONTENT_TYPE, Some(content_type)),
+        (header::CONTENT_TYPE, mapping.content_type.as_deref().or(told)),
         (header::TYPE, row.kind.as_deref()),
         (header::CORRELATION_ID, row.correlation_id.as_deref()),
         (header::TENANT, row.tenant.as_deref()),
@@ -171,19 +173,8 @@ fn topic<I>(mapping: &Mapping, row: &RawRow<I>) -> Result<String> {
 }
 
 fn payload<I>(row: &RawRow<I>) -> Result<Bytes> {
-    let limit = Limits::default().payload_bytes;
-    match &row.payload {
-        Some(payload) => Ok(payload.clone()),
-        None if row.payload_bytes > 0 => Err(Error::new(
-            Kind::PayloadTooLarge,
-            format!(
-                "row {} has {} bytes of payload, the limit is {limit}; they stay in the table",
-                quoted(&row.id),
-                row.payload_bytes
-            ),
-        )),
-        None => Err(Error::new(Kind::InvalidPayload, "the column of the payload is null")),
-    }
+    let missing = || Error::new(Kind::InvalidPayload, "the column of the payload is null");
+    row.payload.clone().ok_or_else(missing)
 }
 
 #[cfg(test)]
@@ -199,7 +190,6 @@ mod tests {
             key: None,
             kind: None,
             payload: Some(payload.to_owned().into()),
-            payload_bytes: payload.len() as i64,
             content_type: "application/json",
             headers: None,
             correlation_id: Some("c-1".into()),
@@ -233,12 +223,16 @@ mod tests {
         let rows = vec![
             row("1", "ticket created", "{}", false),
             row("2", "ticket.created", "not JSON", false),
-            RawRow { payload: None, payload_bytes: 2 << 20, ..row("3", "a", "", false) },
+            RawRow { payload: None, ..row("0", "a", "", false) },
+            row("3", "a", &"x".repeat(2 << 20), false),
             RawRow { headers: Some(r#"{"relevo-inbox": "x"}"#.into()), ..row("4", "a", "", false) },
         ];
         let harvest = sort_out(&ticketflow(), "tickets", rows);
         let kinds: Vec<Kind> = harvest.unfit.iter().map(|unfit| unfit.error.kind()).collect();
-        assert_eq!(kinds, [Kind::InvalidTopic, Kind::PayloadTooLarge, Kind::InvalidHeaders]);
+        assert_eq!(
+            kinds,
+            [Kind::InvalidTopic, Kind::InvalidPayload, Kind::PayloadTooLarge, Kind::InvalidHeaders]
+        );
         assert_eq!(harvest.fit.len(), 1, "a payload that is no JSON has no key, and travels");
     }
 

@@ -11,7 +11,6 @@ use super::super::session::{Session, args};
 use super::Adopted;
 use bytes::Bytes;
 use relevo_core::event::{lane_of, order_key};
-use relevo_core::limits::Limits;
 use relevo_core::outbox::adopt::{Failure, Fit, Harvest, Pending, RawRow, Unfit, sort_out};
 use relevo_core::{Result, telemetry};
 use tokio_postgres::Row;
@@ -51,8 +50,7 @@ impl Adopted {
         max_bytes: usize,
     ) -> Result<Vec<RawRow<String>>> {
         let (rows, bytes) = (max_rows.max(1) as i64, max_bytes.min(1 << 40) as i64);
-        let limit = Limits::default().payload_bytes as i64;
-        let args = args![&*self.name, rows, bytes, limit];
+        let args = args![&*self.name, rows, bytes];
         let found = session.query(&self.statements.look, args).await?;
         Ok(found.iter().map(|row| raw(row, self.statements.content_type)).collect())
     }
@@ -73,16 +71,17 @@ impl Adopted {
         Ok(())
     }
 
-    /// A row that makes no event is a dead letter at once; its bytes stay where they are if they are too many.
+    /// A row that makes no event is a dead letter at once.
     async fn refuse(&self, session: &Session, unfit: &Unfit<String>) -> Result<()> {
-        let Unfit { id, key, topic, payload, error, .. } = unfit;
+        let Unfit { id, key, topic, payload, headers, error, .. } = unfit;
         let order_key = order_key(key.as_deref(), *id);
         let (lane, error) = (lane_of(&order_key) as i16, shown(&error.to_string()));
         let sql = "INSERT INTO relevo.dead_letter (subscription, lane, key, to_number, to_nonce, seq, id, topic, event_key,
                        headers, payload, created_at, class, error, attempts, first_failed_at)
-                   VALUES ($1, $2, $3, 0, 0, 0, $4, $5, $6, '{}', $7, clock_timestamp(), 'poison', $8, 0, clock_timestamp())";
+                   VALUES ($1, $2, $3, 0, 0, 0, $4, $5, $6, $7::text::jsonb, $8, clock_timestamp(), 'poison', $9, 0, clock_timestamp())";
         let (name, topic, key) = (self.subscription(), shown(topic), key.as_deref().map(shown));
-        let args = args![name, lane, shown(&order_key), id.0, topic, key, &payload[..], error];
+        let (order_key, headers) = (shown(&order_key), headers.to_json());
+        let args = args![name, lane, order_key, id.0, topic, key, headers, &payload[..], error];
         session.execute(sql, args).await?;
         self.mark_dead(session, &[Failure::poison(*id, error)]).await
     }
@@ -120,12 +119,11 @@ fn raw(row: &Row, content_type: &'static str) -> RawRow<String> {
         key: row.get(2),
         kind: row.get(3),
         payload: row.get::<_, Option<&[u8]>>(4).map(Bytes::copy_from_slice),
-        payload_bytes: row.get(5),
         content_type,
-        headers: row.get(6),
-        correlation_id: row.get(7),
-        tenant: row.get(8),
-        created_at: row.get(9),
-        locked_by_others: row.get(10),
+        headers: row.get(5),
+        correlation_id: row.get(6),
+        tenant: row.get(7),
+        created_at: row.get(8),
+        locked_by_others: row.get(9),
     }
 }

@@ -143,7 +143,7 @@ impl Store for Adopted {
         can.doorbell = false;
         can.publish_by_sql = true;
         can.direct_effects = false;
-        can.several_subscriptions = false;
+        can.own_log = false;
         can.key_order = self.order.is_sound();
         can
     }
@@ -209,7 +209,10 @@ impl Store for Adopted {
         max_rows: usize,
     ) -> Result<Vec<ParkedEvent>> {
         let mut events = self.store.read_parked(lane, key, max_rows).await?;
-        events.retain_mut(|parked| self.take_own(&mut parked.event));
+        for parked in &mut events {
+            // What waits behind a key of this subscription is its own, an operator's edited copy too.
+            parked.event.headers.remove(header::INBOX);
+        }
         Ok(events)
     }
 

@@ -8,7 +8,7 @@ use relevo_core::{Error, Kind, Result};
 
 /// What is asked of the adopted table.
 pub(super) struct Statements {
-    /// `$1` adoption, `$2` rows, `$3` payload bytes, `$4` most bytes of one payload.
+    /// `$1` adoption, `$2` rows, `$3` payload bytes.
     pub(super) look: String,
     /// `$1` adoption, `$2` events: what was moved to the dead-letter table comes back.
     pub(super) restore: Option<String>,
@@ -170,12 +170,11 @@ impl<'m> Maker<'m> {
                            {headers} AS headers, {correlation} AS correlation_id, {tenant} AS tenant, {created} AS created_at
                       FROM {table} t WHERE {pending} AND {due} AND {unclaimed} ORDER BY {order} LIMIT $2) x),
             bounded AS MATERIALIZED (
-                SELECT s.*, octet_length(s.payload) AS bytes FROM (
+                SELECT s.* FROM (
                     SELECT q.*, sum(octet_length(q.payload)) OVER (ORDER BY q.place) AS so_far FROM seen q) s
                  WHERE s.so_far IS NULL OR s.so_far - octet_length(s.payload) <= $3 OR s.payload IS NULL),
             had AS MATERIALIZED ({had})
-            SELECT b.row_id, b.topic, b.key, b.kind, CASE WHEN b.bytes <= $4 THEN b.payload END, coalesce(b.bytes, 0)::bigint,
-                   b.headers, b.correlation_id, b.tenant, b.created_at, h.row_id IS NULL
+            SELECT b.row_id, b.topic, b.key, b.kind, b.payload, b.headers, b.correlation_id, b.tenant, b.created_at, h.row_id IS NULL
               FROM bounded b LEFT JOIN had h ON h.row_id = b.row_id ORDER BY b.place",
             topic = self.text(Role::Topic),
             key = self.text(Role::Key),

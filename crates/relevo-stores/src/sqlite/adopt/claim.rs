@@ -11,7 +11,6 @@ use super::Adopted;
 use super::marks::mark_dead;
 use super::statements::Statements;
 use relevo_core::event::{lane_of, order_key};
-use relevo_core::limits::Limits;
 use relevo_core::outbox::adopt::{Failure, Harvest, Pending, RawRow, Unfit, sort_out};
 use relevo_core::{Result, telemetry};
 use rusqlite::types::Value;
@@ -76,7 +75,7 @@ fn look(
     let (mut rows, mut bytes) = (Vec::new(), 0);
     while let Some(row) = found.next()? {
         let row = raw(row, statements.content_type)?;
-        bytes += row.payload_bytes as usize;
+        bytes += row.payload.as_ref().map_or(0, |payload| payload.len());
         rows.push(row);
         if bytes > max_bytes {
             break;
@@ -89,16 +88,13 @@ fn raw(row: &Row<'_>, content_type: &'static str) -> rusqlite::Result<RawRow<Val
     let text = |index: usize| row.get_ref(index).map(text);
     let bytes =
         Some(row.get_ref(4)?).filter(|value| !matches!(value, rusqlite::types::ValueRef::Null));
-    let bytes = bytes.map(payload);
-    let length = bytes.as_ref().map_or(0, |bytes| bytes.len());
     Ok(RawRow {
         row: row.get(0)?,
         id: identity(row)?,
         topic: text(1)?,
         key: text(2)?,
         kind: text(3)?,
-        payload: bytes.filter(|bytes| bytes.len() <= Limits::default().payload_bytes),
-        payload_bytes: length as i64,
+        payload: bytes.map(payload),
         content_type,
         headers: text(5)?,
         correlation_id: text(6)?,
@@ -139,13 +135,13 @@ fn take(
     Ok(())
 }
 
-/// A row that makes no event is a dead letter at once; its bytes stay where they are if they are too many.
+/// A row that makes no event is a dead letter at once.
 fn refuse(tx: &Transaction<'_>, subscription: &str, unfit: &Unfit<Value>) -> Sql<()> {
-    let Unfit { id, key, topic, payload, error, .. } = unfit;
+    let Unfit { id, key, topic, payload, headers, error, .. } = unfit;
     let sql = concat!(
         "INSERT INTO relevo_dead_letter (subscription, lane, order_key, to_number, seq, event_id, topic, key, headers,
              payload, created_at, class, error, attempts, first_failed_at, died_at, state)
-         VALUES (?1, ?2, ?3, 0, 0, ?4, ?5, ?6, '{}', ?7, ",
+         VALUES (?1, ?2, ?3, 0, 0, ?4, ?5, ?6, ?9, ?7, ",
         now_ms!(),
         ", 'poison', ?8, 0, ",
         now_ms!(),
@@ -163,7 +159,8 @@ fn refuse(tx: &Transaction<'_>, subscription: &str, unfit: &Unfit<Value>) -> Sql
         topic,
         key,
         &payload[..],
-        shortened(&error)
+        shortened(&error),
+        headers.to_json()
     ];
     tx.prepare_cached(sql)?.execute(params)?;
     Ok(())

@@ -150,7 +150,7 @@ impl Store for Adopted {
         can.doorbell = false;
         can.publish_by_sql = true;
         can.direct_effects = false;
-        can.several_subscriptions = false;
+        can.own_log = false;
         can.key_order = self.order.is_sound();
         can
     }
@@ -217,7 +217,10 @@ impl Store for Adopted {
         max_rows: usize,
     ) -> Result<Vec<ParkedEvent>> {
         let mut events = self.store.read_parked(lane, key, max_rows).await?;
-        events.retain_mut(|parked| self.take_own(&mut parked.event));
+        for parked in &mut events {
+            // What waits behind a key of this subscription is its own, an operator's edited copy too.
+            parked.event.headers.remove(header::INBOX);
+        }
         Ok(events)
     }
 
