@@ -284,6 +284,10 @@ published = "SENT"
 table = "messages_dead"
 # columns = { error = "reason", error_at = "died_at" }
 
+[subscription.tickets]
+adopt = "tickets"
+to = "hook"
+
 "##;
 
 fn subscription() -> String {
