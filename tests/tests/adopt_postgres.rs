@@ -89,13 +89,13 @@ async fn a_user_that_may_not_mark_is_told_so_before_anything_is_claimed() {
     let mapping = smartedify(&db).await;
     let role = format!("r{}", Uuid::new_v4().simple());
     db.run(&format!(
-        "CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA relevo TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA relevo TO {role};
+        "CREATE ROLE {role} LOGIN PASSWORD 'word'; GRANT ALL ON SCHEMA relevo TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA relevo TO {role};
          GRANT SELECT ON outbox_events, outbox_events_dlq TO {role};"
     ))
     .await;
     let (before, after) = db.url.split_once("://").unwrap();
     let (_, host) = after.split_once('@').unwrap();
-    let store = PostgresStore::connect(&format!("{before}://{role}@{host}")).await.unwrap();
+    let store = PostgresStore::connect(&format!("{before}://{role}:word@{host}")).await.unwrap();
     let error = store.adopt("x", mapping).await.unwrap_err().to_string();
     assert!(error.contains("lacks UPDATE"), "{error}");
     db.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;

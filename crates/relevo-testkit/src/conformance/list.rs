@@ -10,7 +10,7 @@ macro_rules! store_cases {
                 an_id_given_by_the_caller_is_kept,
                 an_event_carries_the_time_of_its_publication,
                 what_is_out_of_bounds_is_refused_before_anything_is_written,
-                an_operators_publish_keeps_to_the_limits_too,
+                an_operators_publish_keeps_to_the_limits_too: own_log,
             }
             outbox {
                 a_committed_event_is_read,
@@ -22,12 +22,12 @@ macro_rules! store_cases {
                 a_page_is_bounded_by_bytes_and_brings_at_least_one_row,
                 lanes_without_rows_end_where_the_others_end,
                 a_page_brings_only_the_lanes_asked_for,
-                a_window_stays_frozen_while_it_is_paged,
+                a_window_stays_frozen_while_it_is_paged: own_log,
                 a_position_in_the_middle_of_a_window_resumes_there,
                 a_late_commit_is_not_skipped: concurrent_writers,
                 a_late_commit_between_the_pages_of_a_window_is_not_skipped: concurrent_writers,
                 a_long_open_transaction_holds_nobody_back: concurrent_writers,
-                in_any_interleaving_every_event_comes_once_and_keys_stay_in_order,
+                in_any_interleaving_every_event_comes_once_and_keys_stay_in_order: own_log,
                 readers_of_several_processes_at_once_miss_nothing,
                 two_subscriptions_have_their_own_cursors: own_log,
                 a_subscription_from_the_beginning_gets_everything,
@@ -65,7 +65,7 @@ macro_rules! store_cases {
                 subscriptions_have_their_own_members_and_leases,
                 a_forgotten_member_is_gone,
                 an_unknown_subscription_gives_no_lanes,
-                subscribing_again_leaves_cursors_and_leases_alone,
+                subscribing_again_leaves_cursors_and_leases_alone: own_log,
                 hostile_names_of_subscriptions_and_members_are_only_names,
             }
             operators {
@@ -78,7 +78,7 @@ macro_rules! store_cases {
                 a_removed_subscription_leaves_only_its_dead_letters,
                 status_shows_backlog_parked_keys_and_dead_letters: own_log,
                 status_counts_parked_events_and_dead_letters,
-                a_subscription_at_work_is_not_named_as_forgotten,
+                a_subscription_at_work_is_not_named_as_forgotten: own_log,
                 a_members_note_is_shown,
                 a_healthy_store_has_no_problem,
             }
@@ -101,8 +101,8 @@ macro_rules! store_cases {
                 a_take_over_finds_the_lane_as_it_was_recorded,
             }
             dead_letters {
-                a_dead_letter_keeps_the_event_and_the_reason,
-                a_parked_event_that_dies_knows_when_it_first_failed,
+                a_dead_letter_keeps_the_event_and_the_reason: own_log,
+                a_parked_event_that_dies_knows_when_it_first_failed: own_log,
                 events_that_die_together_have_a_letter_each,
                 a_filter_finds_the_letters_it_means,
                 the_list_of_dead_letters_is_read_in_pages,
