@@ -1,7 +1,6 @@
 //! What only a server with many writers can do to an adopted table.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
-use relevo_core::outbox::Store;
 use relevo_core::outbox::adopt::{Adopt, KeyOrder, Role};
 use relevo_stores::postgres::PostgresStore;
 use relevo_tests::adopt::cases::{counts, insert};

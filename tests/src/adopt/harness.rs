@@ -68,6 +68,25 @@ impl StoreUnderTest for UnderTest {
         Ok((Arc::new(Late::of(&self.db)), self.db.operate().await))
     }
 
+    async fn first_time(&self, consumer: &str, source: &str, id: &str) -> Result<bool> {
+        if self.db.is_postgres() {
+            let sql = "SELECT relevo.first_time($1, $2, $3)";
+            let client = self.db.client().await;
+            let row = client.query_one(sql, &[&consumer, &source, &id]).await.map_err(failed)?;
+            return Ok(row.get(0));
+        }
+        let mut conn = self.db.connection();
+        let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate);
+        let tx = tx.map_err(failed)?;
+        let first = relevo_stores::sqlite::first_time(&tx, consumer, source, id)?;
+        tx.commit().map_err(failed).map(|()| first)
+    }
+
+    /// The shared server does without fsync, which is right for a test and wrong for anything else.
+    fn expected_problems(&self) -> &'static [&'static str] {
+        if self.db.is_postgres() { &["settings"] } else { &[] }
+    }
+
     async fn begin(&self) -> Result<Box<dyn Writer>> {
         match self.db.is_postgres() {
             true => {

@@ -132,16 +132,16 @@ macro_rules! store_cases {
                 a_letter_of_a_removed_subscription_is_not_replayed,
             }
             horizon {
-                a_rewind_behind_the_horizon_is_refused,
-                a_rewind_behind_the_horizon_is_carried_out_for_who_insists,
-                a_rewind_to_what_is_proven_is_allowed,
-                what_a_subscription_does_not_want_needs_no_proof,
-                a_direct_handler_is_rewound_without_proof,
-                a_dead_letter_behind_the_horizon_is_not_replayed,
-                an_edited_copy_needs_no_proof,
-                a_direct_handlers_dead_letter_needs_no_proof,
-                proof_stays_while_a_rewind_is_under_way,
-                proof_stays_while_a_replay_is_under_way,
+                a_rewind_behind_the_horizon_is_refused: own_log,
+                a_rewind_behind_the_horizon_is_carried_out_for_who_insists: own_log,
+                a_rewind_to_what_is_proven_is_allowed: own_log,
+                what_a_subscription_does_not_want_needs_no_proof: own_log,
+                a_direct_handler_is_rewound_without_proof: own_log,
+                a_dead_letter_behind_the_horizon_is_not_replayed: own_log,
+                an_edited_copy_needs_no_proof: own_log,
+                a_direct_handlers_dead_letter_needs_no_proof: own_log,
+                proof_stays_while_a_rewind_is_under_way: own_log,
+                proof_stays_while_a_replay_is_under_way: own_log,
             }
             why {
                 an_event_that_was_never_published_is_unknown: own_log,
