@@ -1,6 +1,7 @@
 //! What the tests of this package share.
 //!
 //! # Layout
+//! - [`adopt`]: outbox tables of somebody else's, relayed in place
 //! - [`stores`]: harnesses that bring each store before the conformance suite
 //! - [`writer`]: an application's transaction, of each driver
 //! - [`world`]: a store with handlers of one driver, and the table their effects go to
@@ -11,6 +12,7 @@
 //! - [`consume`]: consuming from a broker with effects done once, as cases for every world
 //! - [`engine`]: the whole engine with real handlers, as cases for every world
 
+pub mod adopt;
 pub mod broker;
 pub mod brokers;
 pub mod cluster;

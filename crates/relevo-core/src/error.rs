@@ -110,6 +110,7 @@ kinds! {
     InvalidArgument = "R0040", Permanent, "a value that was given is not valid";
     LosesMessages = "R0041", Permanent, "this would lose messages at the broker";
     ProofGone = "R0042", Permanent, "the inbox no longer knows what was done";
+    UnfitTable = "R0043", Permanent, "the adopted table does not fit its mapping";
 }
 
 /// An error: its kind, the adapter it came from, what happened, and what lies behind it.

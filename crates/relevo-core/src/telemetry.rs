@@ -116,6 +116,11 @@ fn died(subscription: &str, class: ErrorClass) {
     .increment(1);
 }
 
+/// Counts a row of an adopted table that makes no event, and is a dead letter at once.
+pub fn refused_row(subscription: &str) {
+    died(subscription, ErrorClass::Poison);
+}
+
 /// Notes how long an event took from its publication to its confirm.
 pub fn latency(subscription: &str, took: Duration) {
     histogram!("outbox_publish_latency_seconds", "service" => service(), "subscription" => subscription.to_owned())

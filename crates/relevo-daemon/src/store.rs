@@ -4,6 +4,7 @@ use crate::config::{Secret, did_you_mean};
 use relevo_core::dead_letters::Operate;
 use relevo_core::error::quoted;
 use relevo_core::outbox::Store;
+use relevo_core::outbox::adopt::Adopt;
 use relevo_core::{Error, Kind, Result};
 use relevo_stores::postgres::PostgresStore;
 use relevo_stores::sqlite::SqliteStore;
@@ -21,6 +22,8 @@ pub struct Opened {
     pub store: Arc<dyn Store>,
     /// The port of people.
     pub operate: Arc<dyn Operate>,
+    /// The port through which tables of somebody else's are adopted.
+    pub adopt: Arc<dyn Adopt>,
 }
 
 /// May opening make a file that is not there?
@@ -78,13 +81,18 @@ pub async fn open(url: &Secret, missing: Missing) -> Result<Opened> {
     match adapter {
         Adapter::Postgres => {
             let store = PostgresStore::connect(url.expose()).await?;
-            Ok(Opened { adapter, store: Arc::new(store.clone()), operate: Arc::new(store) })
+            Ok(opened(adapter, store))
         }
         Adapter::Sqlite => {
             let store = open_file(url.clone(), missing).await?;
-            Ok(Opened { adapter, store: Arc::new(store.clone()), operate: Arc::new(store) })
+            Ok(opened(adapter, store))
         }
     }
+}
+
+fn opened<S: Store + Operate + Adopt + Clone>(adapter: Adapter, store: S) -> Opened {
+    let (operate, adopt) = (Arc::new(store.clone()), Arc::new(store.clone()));
+    Opened { adapter, store: Arc::new(store), operate, adopt }
 }
 
 /// On a thread of its own: a file that hangs (a lock, a network drive) must not hold up anything else.

@@ -85,6 +85,10 @@ pub struct LaneChange {
     pub replayed: Vec<RequestId>,
     /// How many events of this change took effect or were confirmed.
     pub delivered: u64,
+    /// Which ones; for stores that mark rows of somebody else's ([`super::adopt`]).
+    pub done: Vec<EventId>,
+    /// Which events failed and are tried again; `parked` tells of their keys when and why.
+    pub failed: Vec<EventRef>,
 }
 
 impl LaneChange {
@@ -103,6 +107,8 @@ impl LaneChange {
             unparked: Vec::new(),
             replayed: Vec::new(),
             delivered: 0,
+            done: Vec::new(),
+            failed: Vec::new(),
         }
     }
 

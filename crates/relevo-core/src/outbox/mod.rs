@@ -3,6 +3,7 @@
 //! Event rows are never updated. Progress is a [`Position`] per subscription and lane; exceptions (parked
 //! keys, dead letters, skips) are rows of their own; both change in one transaction, a [`LaneChange`].
 
+pub mod adopt;
 mod change;
 mod moved;
 mod note;

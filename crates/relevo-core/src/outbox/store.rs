@@ -70,6 +70,14 @@ pub struct Capabilities {
     pub publish_by_sql: bool,
     /// It survives the end of the process.
     pub durable: bool,
+    /// A handler's own transaction may record its progress; otherwise only [`Store::record`] does.
+    pub direct_effects: bool,
+    /// The outbox is the log itself: events are in it when their transactions commit, for every subscription, from any
+    /// place on.
+    pub own_log: bool,
+    /// If one transaction had committed when another published, its events of that key come first. (Otherwise two
+    /// writers of one key that commit between two looks may be delivered in the wrong order.)
+    pub key_order: bool,
 }
 
 /// Where a new subscription starts.

@@ -446,7 +446,10 @@ impl Batch {
         for (item, state) in self.items.iter().zip(&self.states) {
             let at = || item.at.clone();
             match state {
-                State::Done => change.delivered += 1,
+                State::Done => {
+                    change.delivered += 1;
+                    change.done.push(item.at.id);
+                }
                 State::Skipped(reason) if !mutant!(SkipNotNoted) => {
                     change.skips.push(Skip { event: at(), reason: reason.clone() })
                 }
@@ -457,6 +460,9 @@ impl Batch {
                     change.waiting.push(at())
                 }
                 _ => {}
+            }
+            if *state == State::Failed {
+                change.failed.push(at());
             }
             let gone = matches!(state, State::Done | State::Skipped(_) | State::Dead(_));
             if drain && gone {

@@ -112,6 +112,11 @@ pub async fn start(
     if !destination.shares_transactions() {
         config.batch = 1;
     }
+    if !store.capabilities().direct_effects && config.one_transaction {
+        let why = "an adopted table is relayed to a broker: a handler that records in a transaction of its own would \
+                   leave its rows unmarked";
+        return Err(Error::new(Kind::NotSupported, why));
+    }
     config.check()?;
     let max_parked = config.max_parked_keys + 1;
     store.subscribe(&subscription).await?;

@@ -179,6 +179,7 @@ fn hint_of(kind: Kind) -> Option<&'static str> {
         Kind::InvalidPayload => "a payload is JSON unless --content-type says otherwise",
         Kind::UnknownSubscription => "`relevo subscriptions list` names them",
         Kind::InvalidConfig => "`relevo config example` shows every key with its default",
+        Kind::UnfitTable => "`relevo adopt check TABLE` shows the table and proposes a mapping",
         Kind::FileLocked => "another process holds the file for long: keep transactions short",
         Kind::DiskFull => "make room; nothing was lost",
         Kind::DestinationDown => "is the broker running, and are host and port right?",

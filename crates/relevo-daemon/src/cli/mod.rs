@@ -3,6 +3,7 @@
 //! A command is a struct of options with `run`. It prints through `Output` (tables for people, JSON for
 //! programs) and ends with an exit code of [`exit`].
 
+mod adopt;
 mod ask;
 mod config;
 mod dead_letters;
@@ -98,6 +99,9 @@ enum Command {
     /// Compare exchanges, queues and streams with the configuration, and make them so
     #[command(subcommand)]
     Topology(topology::TopologyCommand),
+    /// Look at an outbox table that is there already, and propose how to relay it
+    #[command(subcommand)]
+    Adopt(adopt::AdoptCommand),
     /// Publish one event
     Publish(publish::Publish),
     /// Look at the newest events of the log
@@ -166,6 +170,7 @@ impl Cli {
             Command::Config(command) => command.run(&globals, &out),
             Command::Migrate(args) => args.run(&globals, &out).await,
             Command::Topology(command) => command.run(&globals, &out).await,
+            Command::Adopt(command) => command.run(&globals, &out).await,
             Command::Publish(args) => args.run(&globals, &out).await,
             Command::Tail(args) => args.run(&globals, &out).await,
             Command::Status(args) => args.run(&globals, &out).await,

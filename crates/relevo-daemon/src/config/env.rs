@@ -29,7 +29,8 @@ const NUMBERS: [&str; 20] = [
     "max_message_bytes",
     "management_port",
 ];
-const LISTS: [&str; 4] = ["topics", "delays", "classes", "secrets"];
+const LISTS: [&str; 5] = ["topics", "delays", "classes", "secrets", "pending"];
+const FLAGS: [&str; 1] = ["delete"];
 
 /// In a topology what looks like a number or a flag is one, and these are lists: an adapter's keys are its own.
 const TOPOLOGY: &str = "topology";
@@ -97,7 +98,9 @@ fn value_of(key: &str, text: &str, in_topology: bool) -> Value {
         let items = text.split(',').map(|item| Value::String(item.trim().to_owned()));
         return Value::Array(items.filter(|item| item.as_str() != Some("")).collect());
     }
-    if in_topology && let Ok(flag) = text.trim().parse::<bool>() {
+    if (in_topology || FLAGS.contains(&key))
+        && let Ok(flag) = text.trim().parse::<bool>()
+    {
         return Value::Boolean(flag);
     }
     if in_topology || NUMBERS.contains(&key) {

@@ -57,6 +57,7 @@ pub fn full() -> String {
         if cfg!(feature = "kafka") { KAFKA.to_owned() } else { String::new() },
         TOPOLOGIES.to_owned(),
         if cfg!(feature = "kafka") { KAFKA_TOPOLOGY.to_owned() } else { String::new() },
+        ADOPT.to_owned(),
         subscription(),
         RETRIES.to_owned(),
         limits(),
@@ -236,6 +237,59 @@ const KAFKA_TOPOLOGY: &str = r##"# Kafka: topics by name, and a topic for what c
 
 "##;
 
+const ADOPT: &str = r##"# An outbox table that is there already, relayed in place by the subscription that names it: adopt = "NAME".
+# `relevo adopt check TABLE` proposes this for a table; docs/adopt.md explains it.
+[adopt.tickets]
+store = "main"
+table = "messages"
+# A table that is known: "ticketflow", "smartedify" or "debezium"; what is written here then differs from it.
+# preset = "smartedify"
+# Put before the column's topic; or, without such a column, topic = "the.same" for every row.
+# topic_prefix = ""
+# Where the payload's JSON has the key, instead of a column: key_path = "ticket.id".
+# content_type = "application/json"
+# A confirmed row is deleted rather than marked.
+# delete = false
+
+# Which column is what; an empty name means that there is none. published_at and what follows it are written.
+[adopt.tickets.columns]
+id = "id"
+topic = "topic"
+key = "aggregate_id"
+# type = "event_type"
+payload = "payload"
+# headers = "headers"
+# correlation_id = "correlation_id"
+# tenant = "tenant"
+# created_at = "created_at"
+# A number drawn from a sequence when a row is inserted: without it PostgreSQL does not tell the order of two writers.
+# sequence = "position"
+published_at = "published_at"
+# attempts = "retry_count"
+# next_attempt_at = "next_retry_at"
+# error = "last_error"
+# error_class = "error_class"
+# error_at = "last_error_at"
+# updated_at = "updated_at"
+
+# A column of states, in the owner's words.
+[adopt.tickets.status]
+column = "status"
+pending = ["NEW"]
+published = "SENT"
+# dead = "FAILED"
+
+# Where rows go that failed for good; columns of the same name are copied, these are its own.
+[adopt.tickets.dead_letters]
+table = "messages_dead"
+# columns = { error = "reason", error_at = "died_at" }
+
+[subscription.tickets]
+adopt = "tickets"
+to = "hook"
+
+"##;
+
 fn subscription() -> String {
     let relay = RelayConfig::default();
     format!(
@@ -243,6 +297,7 @@ fn subscription() -> String {
 [subscription.notify]
 store = "main"
 to = "hook"
+# adopt names an [adopt.NAME] whose rows are relayed instead of the log; topics and start are then left out.
 # Which topics: * is one word, # is the rest.
 # topics = ["#"]
 # The name of a [retry.NAME]; without it exponential, as below.

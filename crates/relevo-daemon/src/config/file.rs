@@ -12,6 +12,7 @@ pub(super) struct File {
     pub(super) store: BTreeMap<String, StoreTable>,
     pub(super) broker: BTreeMap<String, BrokerTable>,
     pub(super) topology: BTreeMap<String, toml::Table>,
+    pub(super) adopt: BTreeMap<String, AdoptTable>,
     pub(super) subscription: BTreeMap<String, SubscriptionTable>,
     pub(super) retry: BTreeMap<String, RetryTable>,
     pub(super) limits: LimitsTable,
@@ -87,6 +88,7 @@ impl std::fmt::Debug for BrokerTable {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SubscriptionTable {
     pub(super) store: Option<String>,
+    pub(super) adopt: Option<String>,
     pub(super) topics: Option<Vec<String>>,
     pub(super) to: Option<String>,
     pub(super) retry: Option<String>,
@@ -100,6 +102,39 @@ pub(super) struct SubscriptionTable {
     pub(super) handler_limit: Option<Span>,
     pub(super) max_parked_keys: Option<u32>,
     pub(super) max_deaths_in_a_row: Option<u32>,
+}
+
+/// `[adopt.NAME]`: an outbox table of somebody else's. Columns are named by role.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AdoptTable {
+    pub(super) store: Option<String>,
+    pub(super) table: Option<String>,
+    pub(super) preset: Option<String>,
+    pub(super) columns: BTreeMap<String, String>,
+    pub(super) topic: Option<String>,
+    pub(super) topic_prefix: Option<String>,
+    pub(super) key_path: Option<String>,
+    pub(super) content_type: Option<String>,
+    pub(super) delete: Option<bool>,
+    pub(super) status: Option<StatusTable>,
+    pub(super) dead_letters: Option<DeadLettersTable>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct StatusTable {
+    pub(super) column: Option<String>,
+    pub(super) pending: Vec<String>,
+    pub(super) published: Option<String>,
+    pub(super) dead: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct DeadLettersTable {
+    pub(super) table: Option<String>,
+    pub(super) columns: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,6 +1,7 @@
 //! `relevo.toml`: named tables, read strictly. A key nobody knows is an error that names the nearest known one,
 //! with its line; every wrong value is told at once; what may hold a password is never printed.
 
+pub mod adopt;
 mod broker;
 mod check;
 pub(crate) use check::parse_start;
@@ -16,6 +17,7 @@ use crate::broker::topology::Wanted;
 use file::File;
 use problem::Source;
 use relevo_core::limits::Limits;
+use relevo_core::outbox::adopt::Mapping;
 use relevo_core::outbox::{Retention, Subscription};
 use relevo_core::relay::RelayConfig;
 use relevo_core::{Error, Kind, Result};
@@ -54,6 +56,8 @@ pub struct Config {
     pub brokers: BTreeMap<String, Broker>,
     /// What must be there at a broker, by the broker's name.
     pub topologies: BTreeMap<String, Arc<dyn Wanted>>,
+    /// Outbox tables of somebody else's, by the name they are adopted under.
+    pub adopted: BTreeMap<String, Adopted>,
     /// Subscriptions by name.
     pub subscriptions: BTreeMap<String, SubscriptionConfig>,
     /// What may be published.
@@ -68,12 +72,24 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
+/// An outbox table of somebody else's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Adopted {
+    /// The store in whose database it is, a name in [`Config::stores`].
+    pub store: String,
+    /// What its columns mean.
+    pub mapping: Mapping,
+}
+
 /// A subscription and how it is worked.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SubscriptionConfig {
     /// The store whose log it reads, a name in [`Config::stores`].
     pub store: String,
+    /// The table whose rows are its events instead, a name in [`Config::adopted`].
+    pub adopt: Option<String>,
     /// Where its events go, a name in [`Config::brokers`].
     pub to: String,
     /// What the store keeps of it.

@@ -203,12 +203,18 @@ impl Daemon {
             let limit = subscription.handler_limit;
             let destination = broker::destination(broker, &self.config.service, limit)?;
             eprintln!(
-                "subscription {name}: store {} -> {}",
-                subscription.store, subscription.subscription.destination
+                "subscription {name}: store {}{} -> {}",
+                subscription.store,
+                subscription.adopt.as_ref().map(|it| format!(" ({it})")).unwrap_or_default(),
+                subscription.subscription.destination
             );
+            let adopted = subscription.adopt.as_ref().and_then(|name| {
+                Some((name.clone(), self.config.adopted.get(name)?.mapping.clone()))
+            });
             Ok(Worker {
                 name: name.clone(),
                 config: subscription.clone(),
+                adopted,
                 destination,
                 member: member.clone(),
                 stores: self.stores.clone(),
@@ -231,9 +237,9 @@ impl Daemon {
         around.spawn(self.board.clone().watch());
         for (store, names) in self.by_store() {
             let (stores, board) = (self.stores.clone(), self.board.clone());
-            around.spawn(upkeep::show_backlogs(stores, store.clone(), names, board));
+            around.spawn(upkeep::show_backlogs(stores, store.clone(), names.clone(), board));
             let retention = self.config.retention.clone();
-            around.spawn(upkeep::keep_up(self.stores.clone(), store, retention));
+            around.spawn(upkeep::keep_up(self.stores.clone(), (store, names), retention));
         }
         Ok(around)
     }

@@ -5,6 +5,7 @@ use super::stores::Stores;
 use super::worker::spread;
 use crate::store::Opened;
 use relevo_core::dead_letters::LogStatus;
+use relevo_core::outbox::adopt::AdoptedTable;
 use relevo_core::outbox::{Retention, Upkeep};
 use relevo_core::{Error, Kind, Result, telemetry};
 use std::sync::Arc;
@@ -27,8 +28,9 @@ pub(super) async fn show_backlogs(
         let status = status_in_time(&opened).await;
         for subscription in &subscriptions {
             board.answered(subscription, status.as_ref().err().map(ToString::to_string));
-            if let Ok(status) = &status {
-                show(status, subscription);
+            match stores.adopted(subscription) {
+                Some(table) => show_pending(&*table, subscription).await,
+                None => status.iter().for_each(|status| show(status, subscription)),
             }
         }
         tokio::time::sleep(spread(LOOK_EVERY)).await;
@@ -58,10 +60,36 @@ fn show(status: &LogStatus, name: &str) {
     }
 }
 
+/// An adopted table tells itself what waits, and since when.
+async fn show_pending(table: &dyn AdoptedTable, name: &str) {
+    match tokio::time::timeout(LOOK_PATIENCE, table.pending()).await {
+        Ok(Ok(pending)) => {
+            telemetry::set("outbox_backlog_gauge", name, pending.rows as f64);
+            telemetry::set("relevo_oldest_pending_seconds", name, pending.oldest_s);
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(subscription = name, %error, "what waits cannot be counted")
+        }
+        Err(_) => tracing::warn!(
+            subscription = name,
+            "what waits was not counted within {LOOK_PATIENCE:?}"
+        ),
+    }
+}
+
 /// Makes segments ahead and drops what is past retention, about every minute.
-pub(super) async fn keep_up(stores: Arc<Stores>, store: String, retention: Retention) {
+pub(super) async fn keep_up(
+    stores: Arc<Stores>,
+    (store, subscriptions): (String, Vec<String>),
+    retention: Retention,
+) {
     loop {
         tokio::time::sleep(spread(UPKEEP_EVERY)).await;
+        for table in subscriptions.iter().filter_map(|name| stores.adopted(name)) {
+            if let Err(error) = table.forget_done(&retention).await {
+                tracing::warn!(store, %error, "claims that are done with were not forgotten; again in a minute");
+            }
+        }
         match wait_until_open(&stores, &store).await.store.upkeep(&retention).await {
             Ok(done) => tell(&store, &done),
             Err(error) => {

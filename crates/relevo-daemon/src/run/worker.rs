@@ -3,9 +3,11 @@
 use super::board::{Board, State};
 use super::stores::Stores;
 use crate::config::SubscriptionConfig;
+use crate::store::Opened;
 use relevo_core::clock::{Clock, Rng};
 use relevo_core::flow::Pace;
-use relevo_core::outbox::MemberId;
+use relevo_core::outbox::adopt::Mapping;
+use relevo_core::outbox::{MemberId, Store};
 use relevo_core::relay::run::{Destination, Running, start};
 use relevo_core::{Error, Kind, Result};
 use std::sync::Arc;
@@ -24,6 +26,8 @@ const SETTLED_AFTER: Duration = Duration::from_secs(60);
 pub(super) struct Worker {
     pub(super) name: String,
     pub(super) config: SubscriptionConfig,
+    /// The table it relays instead of the log, under the name it was adopted by.
+    pub(super) adopted: Option<(String, Mapping)>,
     pub(super) destination: Arc<dyn Destination>,
     pub(super) member: MemberId,
     pub(super) stores: Arc<Stores>,
@@ -96,15 +100,22 @@ impl Worker {
 
     async fn start(&self) -> Result<Running> {
         let opened = self.stores.get(&self.config.store).await?;
+        let store = self.store(&opened).await?;
         let SubscriptionConfig { subscription, relay, .. } = self.config.clone();
-        start(
-            opened.store.clone(),
-            subscription,
-            relay,
-            self.destination.clone(),
-            self.member.clone(),
-        )
-        .await
+        start(store, subscription, relay, self.destination.clone(), self.member.clone()).await
+    }
+}
+
+impl Worker {
+    /// What it relays: the log, or a table of somebody else's.
+    async fn store(&self, opened: &Opened) -> Result<Arc<dyn Store>> {
+        let Some((name, mapping)) = &self.adopted else { return Ok(opened.store.clone()) };
+        let table = opened.adopt.adopt_table(name, mapping.clone()).await?;
+        for note in table.probe().await?.notes {
+            eprintln!("adopt {name}: {note}");
+        }
+        self.stores.keep_adopted(&self.name, table.clone());
+        Ok(table)
     }
 }
 

@@ -4,13 +4,14 @@ use crate::support::Scratch;
 use serde_json::Value;
 
 /// Every command that does not have further ones below it.
-const COMMANDS: [&[&str]; 31] = [
+const COMMANDS: [&[&str]; 32] = [
     &["demo"],
     &["init"],
     &["config", "check"],
     &["config", "example"],
     &["migrate"],
     &["run"],
+    &["adopt", "check"],
     &["topology", "plan"],
     &["topology", "apply"],
     &["topology", "check"],

@@ -3,6 +3,7 @@
 // Helpers unwrap as tests do: a panic says what was expected and where.
 #![allow(clippy::unwrap_used)]
 
+mod adopt;
 mod bad_input;
 mod dead_letters;
 mod first_steps;

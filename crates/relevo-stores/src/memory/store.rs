@@ -141,6 +141,9 @@ pub(super) fn capabilities() -> Capabilities {
     capabilities.concurrent_writers = true;
     capabilities.doorbell = true;
     capabilities.parallel_effects = true;
+    capabilities.direct_effects = true;
+    capabilities.own_log = true;
+    capabilities.key_order = true;
     capabilities
 }
 

@@ -4,6 +4,7 @@
 //! the caller's own transaction); [`effects`] has one driver per kind of transaction a handler may want.
 
 mod address;
+mod adopt;
 mod dead_letters;
 mod doctor;
 mod doorbell;
@@ -29,6 +30,7 @@ mod ticks;
 mod tls;
 mod why;
 
+pub use adopt::Adopted;
 #[cfg(feature = "sqlx")]
 pub use effects::SqlxPostgres;
 pub use effects::{Deadpool, TokioPostgres};

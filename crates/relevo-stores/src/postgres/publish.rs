@@ -1,7 +1,8 @@
 //! Events into the caller's own transaction.
 
 use super::errors::from_driver;
-use super::session::{Args, args};
+use super::session::{Args, Session, args};
+use chrono::{DateTime, Utc};
 use relevo_core::limits::Limits;
 use relevo_core::outbox::PublishIn;
 use relevo_core::{EventId, NewEvent, Result};
@@ -96,13 +97,13 @@ struct Columns<'e> {
 }
 
 impl<'e> Columns<'e> {
-    fn of(events: &'e [NewEvent]) -> Self {
+    fn of(events: impl Iterator<Item = &'e NewEvent> + Clone) -> Self {
         Self {
-            ids: events.iter().map(|event| event.id.0).collect(),
-            topics: events.iter().map(|event| event.topic.as_str()).collect(),
-            keys: events.iter().map(|event| event.key.as_deref()).collect(),
-            headers: events.iter().map(|event| event.headers.to_json()).collect(),
-            payloads: events.iter().map(|event| &event.payload[..]).collect(),
+            ids: events.clone().map(|event| event.id.0).collect(),
+            topics: events.clone().map(|event| event.topic.as_str()).collect(),
+            keys: events.clone().map(|event| event.key.as_deref()).collect(),
+            headers: events.clone().map(|event| event.headers.to_json()).collect(),
+            payloads: events.map(|event| &event.payload[..]).collect(),
         }
     }
 }
@@ -125,8 +126,29 @@ async fn insert_one(client: &tokio_postgres::Client, event: &NewEvent) -> Result
 
 async fn insert_all(client: &tokio_postgres::Client, events: &[NewEvent]) -> Result<()> {
     for batch in batches(events) {
-        let Columns { ids, topics, keys, headers, payloads } = Columns::of(batch);
+        let Columns { ids, topics, keys, headers, payloads } = Columns::of(batch.iter());
         execute(client, MANY, args![ids, topics, keys, headers, payloads]).await?;
+    }
+    Ok(())
+}
+
+/// Like [`MANY`], with the times they had elsewhere; none lies in the future.
+const LANDED: &str = "INSERT INTO relevo.outbox (id, topic, key, headers, payload, created_at)
+    SELECT e.id, e.topic, e.key, e.headers::jsonb, e.payload, least(coalesce(e.created_at, clock_timestamp()), clock_timestamp())
+      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::timestamptz[])
+           WITH ORDINALITY AS e (id, topic, key, headers, payload, created_at, place)
+     ORDER BY e.place";
+
+/// Events taken over from elsewhere, in a transaction of this store's own.
+pub(crate) async fn insert_landed(
+    session: &Session,
+    events: &[(&NewEvent, Option<DateTime<Utc>>)],
+) -> Result<()> {
+    for batch in events.chunks(BATCH.0) {
+        let times: Vec<Option<DateTime<Utc>>> = batch.iter().map(|(_, time)| *time).collect();
+        let Columns { ids, topics, keys, headers, payloads } =
+            Columns::of(batch.iter().map(|(event, _)| *event));
+        session.execute(LANDED, args![ids, topics, keys, headers, payloads, times]).await?;
     }
     Ok(())
 }
@@ -215,7 +237,7 @@ mod by_sqlx {
         ) -> Result<Vec<EventId>> {
             self.check_all(&events)?;
             for batch in batches(&events) {
-                let columns = Columns::of(batch);
+                let columns = Columns::of(batch.iter());
                 let ids: Vec<String> = columns.ids.iter().map(Uuid::to_string).collect();
                 let statement = sqlx::query(MANY).bind(ids).bind(columns.topics).bind(columns.keys);
                 statement

@@ -17,17 +17,21 @@ impl PostgresStore {
             return Ok(());
         }
         let session = self.session().await?;
-        let together = |change: &LaneChange| {
-            change.only_moves() && change.lane.subscription == changes[0].lane.subscription
-        };
-        if changes.iter().all(together) {
-            return move_all(&session, changes).await;
-        }
-        let text = Value::Array(changes.iter().map(to_json).collect()).to_string();
-        let sql = "SELECT relevo.record_all($1::text::jsonb)";
-        session.query(sql, args![text]).await.map_err(on_commit)?;
-        Ok(())
+        record_in(&session, changes).await.map_err(on_commit)
     }
+}
+
+/// The changes, as one statement: a transaction by itself, or the last one of the caller's.
+pub(crate) async fn record_in(session: &Session, changes: &[LaneChange]) -> Result<()> {
+    let together = |change: &LaneChange| {
+        change.only_moves() && change.lane.subscription == changes[0].lane.subscription
+    };
+    if changes.iter().all(together) {
+        return move_all(session, changes).await;
+    }
+    let text = Value::Array(changes.iter().map(to_json).collect()).to_string();
+    session.query("SELECT relevo.record_all($1::text::jsonb)", args![text]).await?;
+    Ok(())
 }
 
 /// Cursors of one subscription that only move.
@@ -55,7 +59,7 @@ async fn move_all(session: &Session, changes: &[LaneChange]) -> Result<()> {
         after.to_nonce,
         after.seq,
     ];
-    session.query(sql, args).await.map_err(on_commit)?;
+    session.query(sql, args).await?;
     Ok(())
 }
 
@@ -156,7 +160,7 @@ fn parked(key: &ParkKey) -> Value {
 }
 
 /// A text of somebody else's as it can be kept: PostgreSQL has no NUL, and an error is no place for megabytes.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().take(ERROR_CHARS).map(|c| if c == '\0' { '\u{FFFD}' } else { c }).collect()
 }
 

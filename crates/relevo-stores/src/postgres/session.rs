@@ -157,6 +157,13 @@ impl Session {
         self.limited(self.client()?.batch_execute(sql)).await
     }
 
+    /// [`Self::begin`], each statement of which sees what had committed before it, whatever the database's default is.
+    pub(crate) async fn begin_read_committed(&self) -> Result<Tx<'_>> {
+        let tx = Tx { session: self, ended: false };
+        self.batch("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        Ok(tx)
+    }
+
     /// Begins a transaction; unless it is ended properly the connection is closed, and the server rolls back.
     pub(crate) async fn begin(&self) -> Result<Tx<'_>> {
         let tx = Tx { session: self, ended: false };

@@ -24,6 +24,9 @@ impl Store for PostgresStore {
         can.parallel_effects = true;
         can.publish_by_sql = true;
         can.durable = true;
+        can.direct_effects = true;
+        can.own_log = true;
+        can.key_order = true;
         can
     }
 

@@ -35,6 +35,12 @@ const MIGRATIONS: &[Migration] = &[
         name: "horizon",
         sql: include_str!("migrations/0004_horizon.sql"),
     },
+    Migration {
+        number: 5,
+        oldest: 3,
+        name: "adopt",
+        sql: include_str!("migrations/0005_adopt.sql"),
+    },
 ];
 
 const REGISTER: &str = "CREATE TABLE IF NOT EXISTS relevo_schema (

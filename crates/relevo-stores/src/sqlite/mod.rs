@@ -6,6 +6,7 @@
 //!
 //! Several processes may work one file on one machine (not over a network file system).
 
+mod adopt;
 mod bell;
 mod doctor;
 #[cfg(feature = "sqlx")]
@@ -45,6 +46,7 @@ use std::sync::{Arc, OnceLock};
 use threads::Threads;
 use tokio::sync::watch;
 
+pub use adopt::Adopted;
 #[cfg(feature = "sqlx")]
 pub use effects::SqlxSqlite;
 pub use inbox::first_time;
@@ -163,6 +165,9 @@ impl Store for SqliteStore {
         can.doorbell = true;
         can.publish_by_sql = true;
         can.durable = true;
+        can.direct_effects = true;
+        can.own_log = true;
+        can.key_order = true;
         can
     }
 

@@ -1,6 +1,8 @@
 //! Publishing inside the caller's own transaction.
 
 use super::errors::of_rusqlite;
+use super::rows::now_ms;
+use chrono::{DateTime, Utc};
 use relevo_core::limits::Limits;
 use relevo_core::{EventId, NewEvent, Result};
 use rusqlite::Transaction;
@@ -52,6 +54,26 @@ fn insert(tx: &Transaction<'_>, event: &NewEvent) -> Result<EventId> {
         .and_then(|mut statement| statement.execute(params))
         .map_err(of_rusqlite)?;
     Ok(event.id)
+}
+
+/// An event taken over from elsewhere, with the time it had there; none lies in the future.
+pub(super) fn insert_landed(
+    tx: &Transaction<'_>,
+    event: &NewEvent,
+    created_at: Option<DateTime<Utc>>,
+) -> rusqlite::Result<()> {
+    let sql = concat!(
+        "INSERT INTO relevo_outbox (id, topic, key, headers, payload, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, min(COALESCE(?6, ",
+        now_ms!(),
+        "), ",
+        now_ms!(),
+        "))"
+    );
+    let created_at = created_at.map(|time| time.timestamp_millis());
+    let NewEvent { id, topic, key, headers, payload, .. } = event;
+    let params = (id.to_string(), topic, key, headers.to_json(), &**payload, created_at);
+    tx.prepare_cached(sql)?.execute(params).map(drop)
 }
 
 #[cfg(feature = "sqlx")]

@@ -276,7 +276,7 @@ fn fence(change: &LaneChange) -> Statement {
 }
 
 /// The text, cut where it gets too long.
-fn shortened(text: &str) -> &str {
+pub(super) fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_ERROR_BYTES)]
 }
 

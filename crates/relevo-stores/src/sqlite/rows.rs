@@ -32,7 +32,7 @@ pub(super) fn text(value: ValueRef<'_>) -> Option<String> {
 }
 
 /// The bytes as they are; a payload written as text is its UTF-8.
-fn payload(value: ValueRef<'_>) -> Bytes {
+pub(super) fn payload(value: ValueRef<'_>) -> Bytes {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Bytes::copy_from_slice(bytes),
         other => Bytes::from(text(other).unwrap_or_default()),

@@ -17,6 +17,15 @@ pub const CAPABILITIES: &[Capability] = &[
     }),
     ("publish_by_sql", "other languages publish by plain SQL", |can| can.publish_by_sql),
     ("durable", "the log survives the end of the process", |can| can.durable),
+    ("direct_effects", "a handler's own transaction may record its progress", |can| {
+        can.direct_effects
+    }),
+    (
+        "own_log",
+        "events are in the log when their transactions commit, for every subscription",
+        |can| can.own_log,
+    ),
+    ("key_order", "events of a key come in the order of their transactions", |can| can.key_order),
 ];
 
 /// The table of what stores can do, as Markdown: a row for each capability, a column for each store.

@@ -65,7 +65,7 @@ impl Writer for Transaction {
 
 /// Every case with its name.
 macro_rules! table {
-    ([] $($group:ident { $($case:ident $(: $need:ident)?,)* })*) => {
+    ([] $($group:ident { $($case:ident $(: $($need:ident)&&+)?,)* })*) => {
         const CASES: &[(&str, fn())] = &[$($((
             concat!(stringify!($group), "::", stringify!($case)),
             || run(&Harness, stringify!($case), None, super::$group::$case),

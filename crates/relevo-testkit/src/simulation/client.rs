@@ -42,6 +42,9 @@ impl Store for SimStore {
         capabilities.shared_by_processes = true;
         capabilities.doorbell = self.doorbell;
         capabilities.parallel_effects = true;
+        capabilities.direct_effects = true;
+        capabilities.own_log = true;
+        capabilities.key_order = true;
         capabilities
     }
 

@@ -1,5 +1,6 @@
 //! From what the file says to what it means; every wrong value is a [`Problem`], and all are found in one go.
 
+mod adopt;
 mod broker;
 mod limits;
 mod retry;
@@ -9,7 +10,7 @@ mod topology;
 use super::file::{File, StoreTable};
 use super::problem::Problem;
 use super::secret::Secret;
-use super::{Broker, Config, DRAIN, HANDLER_LIMIT};
+use super::{Adopted, Broker, Config, DRAIN, HANDLER_LIMIT};
 use crate::store;
 use relevo_core::retry::RetryPolicy;
 use std::collections::BTreeMap;
@@ -28,7 +29,8 @@ pub(super) fn config(file: File) -> Result<Config, Vec<Problem>> {
     let retention = check.retention(&file.retention);
     let listen = check.listen(file.http.listen);
     let drain = file.limits.drain.map_or(DRAIN, |span| span.0);
-    let known = Known { stores: &stores, brokers: &brokers, retries: &retries };
+    let adopted = check.adopted(file.adopt, &stores);
+    let known = Known { stores: &stores, brokers: &brokers, retries: &retries, adopted: &adopted };
     let limit = file.limits.handler_limit.map_or(HANDLER_LIMIT, |span| span.0);
     let mut subscriptions = BTreeMap::new();
     for (name, table) in file.subscription {
@@ -36,6 +38,7 @@ pub(super) fn config(file: File) -> Result<Config, Vec<Problem>> {
             subscriptions.insert(name, subscription);
         }
     }
+    check.adopted_once(&adopted, &subscriptions);
     if !check.problems.is_empty() {
         return Err(check.problems);
     }
@@ -45,6 +48,7 @@ pub(super) fn config(file: File) -> Result<Config, Vec<Problem>> {
         stores,
         brokers,
         topologies,
+        adopted,
         subscriptions,
         limits,
         retention,
@@ -59,6 +63,7 @@ struct Known<'a> {
     stores: &'a BTreeMap<String, Secret>,
     brokers: &'a BTreeMap<String, Broker>,
     retries: &'a BTreeMap<String, RetryPolicy>,
+    adopted: &'a BTreeMap<String, Adopted>,
 }
 
 #[derive(Default)]

@@ -24,7 +24,10 @@ impl Check {
         let before = self.problems.len();
         let at = |key| ["subscription", name, key];
         self.name("subscription", name);
-        let store = self.reference(&at("store"), table.store.clone(), known.stores.keys(), "store");
+        let adopt = self.adopt(name, &table, known);
+        let of_adopted = adopt.as_ref().map(|(_, adopted)| adopted.store.clone());
+        let store = table.store.clone().or(of_adopted);
+        let store = self.reference(&at("store"), store, known.stores.keys(), "store");
         let to = self.reference(&at("to"), table.to.clone(), known.brokers.keys(), "broker");
         let mut relay = self.sizes(name, &table, base.clone());
         relay.topics = self.topics(name, table.topics.as_deref());
@@ -51,6 +54,7 @@ impl Check {
         }
         (self.problems.len() == before).then_some(SubscriptionConfig {
             store,
+            adopt: adopt.map(|(name, _)| name),
             to,
             subscription,
             relay,
@@ -59,7 +63,7 @@ impl Check {
     }
 
     /// A name that must be known; the only one there is, if none is given.
-    fn reference<'k>(
+    pub(super) fn reference<'k>(
         &mut self,
         path: &[&str],
         given: Option<String>,

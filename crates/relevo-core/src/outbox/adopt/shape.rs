@@ -1,0 +1,90 @@
+use super::names::TableName;
+
+/// What kind of values a column holds, as far as it matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sort {
+    /// Text of any kind.
+    Text,
+    /// JSON.
+    Json,
+    /// Bytes.
+    Bytes,
+    /// A UUID.
+    Uuid,
+    /// A whole number.
+    Integer,
+    /// A moment in time.
+    Time,
+    /// A time without a zone, taken as UTC.
+    NaiveTime,
+    /// Anything else.
+    Other,
+}
+
+/// A column as the database describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnShape {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub sort: Sort,
+    /// Its type as SQL writes it.
+    pub type_name: String,
+    /// May it be empty?
+    pub nullable: bool,
+    /// The expression a missing value is computed by.
+    pub default: Option<String>,
+    /// How many numbers a session takes from the column's sequence at once (`1`: each when it is needed).
+    pub sequence_step: Option<i64>,
+    /// Its value is always computed: nobody may write it.
+    pub generated: bool,
+}
+
+/// An index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexShape {
+    /// The columns, in order; an expression is an empty name.
+    pub columns: Vec<String>,
+    /// Are its values unique?
+    pub unique: bool,
+    /// The condition of a partial one.
+    pub condition: Option<String>,
+}
+
+/// A table as the database describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableShape {
+    /// Its name, with its schema where it has one.
+    pub name: TableName,
+    /// Columns in their order.
+    pub columns: Vec<ColumnShape>,
+    /// Indices.
+    pub indices: Vec<IndexShape>,
+    /// Rows are numbered in the order of their commits (SQLite's rowid).
+    pub rows_are_in_commit_order: bool,
+    /// The server keeps the time of every commit.
+    pub commit_times: bool,
+    /// What this user may not do with it: `SELECT`, `UPDATE`, `DELETE`, `INSERT`.
+    pub denied: Vec<String>,
+}
+
+impl TableShape {
+    /// A table nothing is known of yet but its name.
+    pub fn named(name: TableName) -> Self {
+        Self {
+            name,
+            columns: Vec::new(),
+            indices: Vec::new(),
+            rows_are_in_commit_order: false,
+            commit_times: false,
+            denied: Vec::new(),
+        }
+    }
+
+    /// The column of this name.
+    pub fn column(&self, name: &str) -> Option<&ColumnShape> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+}

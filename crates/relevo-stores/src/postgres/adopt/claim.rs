@@ -1,0 +1,129 @@
+//! Pending rows into the log: a short transaction that ends before anything is published.
+//!
+//! One claims at a time (`relevo.adopted` is locked, and whoever finds it locked goes on without), so the log gets the
+//! rows in the table's order. A claim has no owner of its own: its event lies in a lane, and the lane's lease is what
+//! comes back when its owner does not.
+
+use super::super::errors::on_commit;
+use super::super::publish::insert_landed;
+use super::super::record::shown;
+use super::super::session::{Session, args};
+use super::Adopted;
+use bytes::Bytes;
+use relevo_core::event::{lane_of, order_key};
+use relevo_core::outbox::adopt::{Failure, Fit, Harvest, Pending, RawRow, Unfit, sort_out};
+use relevo_core::{Result, telemetry};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// Most rows of one claim: its transaction stays short.
+const MOST_ROWS: usize = 1000;
+/// More are not counted.
+const MOST_COUNTED: i64 = 100_000;
+
+impl Adopted {
+    /// Claims pending rows; answers how many the log got.
+    pub(super) async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
+        let session = self.store.session().await?;
+        let tx = session.begin_read_committed().await?;
+        let alone = "SELECT FROM relevo.adopted WHERE name = $1 FOR UPDATE SKIP LOCKED";
+        if tx.query_opt(alone, args![&*self.name]).await?.is_none() {
+            tx.rollback().await?;
+            return Ok(0);
+        }
+        let rows = self.look(&tx, max_rows.min(MOST_ROWS), max_bytes).await?;
+        if rows.is_empty() {
+            tx.rollback().await?;
+            return Ok(0);
+        }
+        let harvest = sort_out(&self.statements.mapping, &self.name, rows);
+        self.take(&tx, &harvest).await?;
+        tx.commit().await.map_err(on_commit)?;
+        self.tell(&harvest);
+        Ok(harvest.fit.len())
+    }
+
+    async fn look(
+        &self,
+        session: &Session,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<RawRow<String>>> {
+        let (rows, bytes) = (max_rows.max(1) as i64, max_bytes.min(1 << 40) as i64);
+        let args = args![&*self.name, rows, bytes];
+        let found = session.query(&self.statements.look, args).await?;
+        Ok(found.iter().map(|row| raw(row, self.statements.content_type)).collect())
+    }
+
+    async fn take(&self, session: &Session, harvest: &Harvest<String>) -> Result<()> {
+        let (ids, events) = identities(harvest);
+        let sql = "INSERT INTO relevo.claim (adoption, row_id, event)
+                   SELECT $1, r.row_id, r.event FROM unnest($2::text[], $3::uuid[]) AS r (row_id, event)
+                   ON CONFLICT (adoption, row_id) DO UPDATE
+                      SET event = excluded.event, state = 'claimed', claimed_at = clock_timestamp()";
+        session.execute(sql, args![&*self.name, ids, events]).await?;
+        let events: Vec<_> =
+            harvest.fit.iter().map(|Fit { event, created_at, .. }| (event, *created_at)).collect();
+        insert_landed(session, &events).await?;
+        for unfit in &harvest.unfit {
+            self.refuse(session, unfit).await?;
+        }
+        Ok(())
+    }
+
+    /// A row that makes no event is a dead letter at once.
+    async fn refuse(&self, session: &Session, unfit: &Unfit<String>) -> Result<()> {
+        let Unfit { id, key, topic, payload, headers, error, .. } = unfit;
+        let order_key = order_key(key.as_deref(), *id);
+        let (lane, error) = (lane_of(&order_key) as i16, shown(&error.to_string()));
+        let sql = "INSERT INTO relevo.dead_letter (subscription, lane, key, to_number, to_nonce, seq, id, topic, event_key,
+                       headers, payload, created_at, class, error, attempts, first_failed_at)
+                   VALUES ($1, $2, $3, 0, 0, 0, $4, $5, $6, $7::text::jsonb, $8, clock_timestamp(), 'poison', $9, 0, clock_timestamp())";
+        let (name, topic, key) = (self.subscription(), shown(topic), key.as_deref().map(shown));
+        let (order_key, headers) = (shown(&order_key), headers.to_json());
+        let args = args![name, lane, order_key, id.0, topic, key, headers, &payload[..], error];
+        session.execute(sql, args).await?;
+        self.mark_dead(session, &[Failure::poison(*id, error)]).await
+    }
+
+    fn tell(&self, harvest: &Harvest<String>) {
+        for Unfit { row, error, .. } in &harvest.unfit {
+            tracing::warn!(adoption = %self.name, row, %error, "a row that makes no event is a dead letter");
+            telemetry::refused_row(self.subscription());
+        }
+        if harvest.held > 0 {
+            tracing::debug!(adoption = %self.name, rows = harvest.held, "rows that others hold are left for later");
+        }
+    }
+
+    pub(super) async fn count_pending(&self) -> Result<Pending> {
+        let session = self.store.session().await?;
+        let args = args![&*self.name, MOST_COUNTED];
+        let row = session.query_one(&self.statements.pending, args).await?;
+        Ok(Pending { rows: row.get(0), oldest_s: row.get(1) })
+    }
+}
+
+fn identities(harvest: &Harvest<String>) -> (Vec<&str>, Vec<Uuid>) {
+    let fit = harvest.fit.iter().map(|fit| (fit.row.as_str(), fit.event.id.0));
+    let unfit = harvest.unfit.iter().map(|unfit| (unfit.row.as_str(), unfit.id.0));
+    fit.chain(unfit).unzip()
+}
+
+fn raw(row: &Row, content_type: &'static str) -> RawRow<String> {
+    let id: String = row.get(0);
+    RawRow {
+        row: id.clone(),
+        id,
+        topic: row.get(1),
+        key: row.get(2),
+        kind: row.get(3),
+        payload: row.get::<_, Option<&[u8]>>(4).map(Bytes::copy_from_slice),
+        content_type,
+        headers: row.get(5),
+        correlation_id: row.get(6),
+        tenant: row.get(7),
+        created_at: row.get(8),
+        locked_by_others: row.get(9),
+    }
+}

@@ -1,0 +1,54 @@
+//! Existing outbox tables, relayed in place: every case on SQLite and on two PostgreSQLs.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+use relevo_tests::adopt::{Database, Kind};
+
+macro_rules! on_every_database {
+    ($($module:ident { $($case:ident,)* })*) => {
+        $($(mod $case {
+            use super::*;
+
+            async fn on(kind: Kind) {
+                if let Some(db) = Database::fresh(kind).await {
+                    relevo_tests::adopt::$module::$case(db).await;
+                }
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn sqlite() {
+                on(Kind::Sqlite).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres_15() {
+                on(Kind::Postgres(15)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres_18() {
+                on(Kind::Postgres(18)).await;
+            }
+        })*)*
+    };
+}
+
+on_every_database! {
+    cases {
+        a_committed_row_is_published_and_marked_and_a_rolled_back_one_is_not,
+        a_failure_is_told_in_the_owners_columns_and_holds_back_its_key_only,
+        what_fails_for_good_moves_to_the_owners_dead_letters_and_comes_back_when_replayed,
+        a_row_that_its_owner_puts_back_is_relayed_again,
+        a_row_that_makes_no_event_is_a_dead_letter_and_keeps_nobody_back,
+        a_row_that_is_not_due_waits_for_its_time,
+        ticketflows_table_has_its_key_in_the_payload,
+        rows_that_must_not_be_changed_never_are_and_come_once,
+        states_may_be_words_and_confirmed_rows_may_be_deleted,
+        a_mapping_that_does_not_fit_is_refused_with_its_reason,
+        a_native_subscription_of_the_same_log_never_gets_adopted_rows,
+    }
+    chaos {
+        relays_that_die_lose_nothing_and_keep_the_order_of_every_key,
+        a_claim_that_outlives_its_owner_comes_back,
+        a_table_of_strange_names_is_relayed_by_its_mapping_alone,
+    }
+}

@@ -1,0 +1,101 @@
+//! What only a server with many writers can do to an adopted table.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+use relevo_core::outbox::adopt::{Adopt, KeyOrder, Role};
+use relevo_stores::postgres::PostgresStore;
+use relevo_tests::adopt::cases::{counts, insert};
+use relevo_tests::adopt::{Database, Kind, Sink, Work, smartedify};
+use uuid::Uuid;
+
+async fn database() -> Option<Database> {
+    Database::fresh(Kind::Postgres(15)).await
+}
+
+/// Two writers of one key: the one that began first inserts last, after the other committed.
+async fn overtaken(db: &Database) -> [Uuid; 2] {
+    let [first, second] = [Uuid::now_v7(), Uuid::now_v7()];
+    let slow = db.client().await;
+    slow.batch_execute("BEGIN; SELECT now();").await.unwrap();
+    db.run(&insert(first, "k", r#"{"n": 1}"#)).await;
+    slow.batch_execute(&format!("{} COMMIT;", insert(second, "k", r#"{"n": 2}"#))).await.unwrap();
+    [first, second]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequence_tells_the_order_that_a_time_gets_wrong() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    let wanted = overtaken(&db).await.map(|id| id.to_string());
+    let work = Work::begin(db.clone(), mapping, Sink::new()).await;
+    assert!(work.table.capabilities().key_order);
+    let ids: Vec<String> = work.sink.wait_for(2).await.into_iter().map(|seen| seen.id).collect();
+    assert_eq!(ids, wanted);
+    work.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_without_one_says_that_it_does_not_know_the_order() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await.without(Role::Sequence);
+    let wanted = overtaken(&db).await.map(|id| id.to_string());
+    let work = Work::begin(db.clone(), mapping, Sink::new()).await;
+    assert!(!work.table.capabilities().key_order, "it is declared");
+    let ids: Vec<String> = work.sink.wait_for(2).await.into_iter().map(|seen| seen.id).collect();
+    assert_eq!(
+        ids,
+        [wanted[1].clone(), wanted[0].clone()],
+        "now() is the transaction's start: this is what it is worth"
+    );
+    work.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_somebody_holds_keeps_its_key_back_and_no_other() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    let ids: Vec<Uuid> = (0..3).map(|_| Uuid::now_v7()).collect();
+    let rows = [("k", 0), ("k", 1), ("other", 2)];
+    for (key, n) in rows {
+        db.run(&insert(ids[n], key, &format!(r#"{{"n": {n}}}"#))).await;
+    }
+    let holder = db.client().await;
+    let hold = format!("BEGIN; SELECT 1 FROM outbox_events WHERE id = '{}' FOR UPDATE;", ids[0]);
+    holder.batch_execute(&hold).await.unwrap();
+    let work = Work::begin(db.clone(), mapping, Sink::new()).await;
+    work.sink.wait_for(1).await;
+    counts(&db, "SELECT count(*) FROM outbox_events WHERE published_at IS NOT NULL", 1).await;
+    assert_eq!(work.sink.stored()[0].id, ids[2].to_string());
+    holder.batch_execute("COMMIT").await.unwrap();
+    let seen: Vec<String> = work.sink.wait_for(3).await.into_iter().map(|seen| seen.id).collect();
+    assert_eq!(seen[1..], [ids[0].to_string(), ids[1].to_string()]);
+    work.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequence_of_which_sessions_take_many_numbers_tells_no_order() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    db.run("ALTER SEQUENCE outbox_events_position_seq CACHE 20").await;
+    let store = PostgresStore::connect(&db.url).await.unwrap();
+    let verdict = store.judge_mapping(&mapping).await.unwrap();
+    assert!(matches!(verdict.order, KeyOrder::Approximate { .. }), "{verdict:?}");
+    assert!(verdict.notes.iter().any(|note| note.contains("CACHE 1")), "{verdict:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_not_mark_is_told_so_before_anything_is_claimed() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    let role = format!("r{}", Uuid::new_v4().simple());
+    db.run(&format!(
+        "CREATE ROLE {role} LOGIN PASSWORD 'word'; GRANT ALL ON SCHEMA relevo TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA relevo TO {role};
+         GRANT SELECT ON outbox_events, outbox_events_dlq TO {role};"
+    ))
+    .await;
+    let (before, after) = db.url.split_once("://").unwrap();
+    let (_, host) = after.split_once('@').unwrap();
+    let store = PostgresStore::connect(&format!("{before}://{role}:word@{host}")).await.unwrap();
+    let error = store.adopt("x", mapping).await.unwrap_err().to_string();
+    assert!(error.contains("lacks UPDATE"), "{error}");
+    db.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
