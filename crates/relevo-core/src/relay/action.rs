@@ -42,10 +42,6 @@ pub enum Action {
 
 /// What became of a batch.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one of these exists per batch, never a collection of them"
-)]
 pub enum Delivery {
     /// The change is durable. `rest` was not decided, because the destination is `down`.
     Recorded {

@@ -89,7 +89,7 @@ mod age {
             return Ok(Some(Age::Forever));
         }
         let text: StringDeserializer<D::Error> = text.into_deserializer();
-        Ok(span::one(text).map(Age::Of).map(Some)?)
+        span::one(text).map(Age::Of).map(Some)
     }
 }
 
