@@ -12,7 +12,7 @@
 //! Beside the way: [`flow`] (leases, breaker, pacing), [`retry`], [`limits`], [`clock`], [`telemetry`], [`error`].
 //!
 //! Everything that decides is deterministic: inputs in, actions out, no clock, no randomness, no socket.
-//! The thin shells around it live in [`relay::run`] and [`inbox::direct`].
+//! The thin shells around it live in [`relay::run`], [`inbox::direct`] and [`inbox::consume`].
 
 pub mod broker;
 pub mod clock;
