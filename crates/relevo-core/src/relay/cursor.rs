@@ -1,5 +1,6 @@
 use super::batch::Item;
 use crate::clock::Instant;
+use crate::event::EventId;
 use crate::outbox::{LaneChange, LaneId, Position, Token};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ pub(super) struct Cursor {
     decided: Position,
     /// How many of the rows between the two were confirmed.
     confirmed: u64,
+    /// Which ones.
+    done: Vec<EventId>,
     /// Since when there are any.
     since: Option<Instant>,
     /// A change that only moves the cursor is being recorded, whatever else is under way.
@@ -38,6 +41,7 @@ impl Cursor {
             durable: position,
             decided: position,
             confirmed: 0,
+            done: Vec::new(),
             since: None,
             moving: false,
             outcome: None,
@@ -74,6 +78,7 @@ impl Cursor {
     /// What memory has is void: nothing of it is to be recorded.
     pub(super) fn forget(&mut self) {
         (self.outcome, self.confirmed, self.since) = (None, 0, None);
+        self.done.clear();
     }
 
     /// Everything before `position` is decided.
@@ -82,9 +87,10 @@ impl Cursor {
     }
 
     /// The change says nothing but that events were confirmed.
-    pub(super) fn confirm(&mut self, change: &LaneChange, now: Instant) {
+    pub(super) fn confirm(&mut self, change: LaneChange, now: Instant) {
         self.decided = change.after;
         self.confirmed += change.delivered;
+        self.done.extend(change.done);
         self.since.get_or_insert(now);
     }
 
@@ -105,6 +111,7 @@ impl Cursor {
         }
         change.before = self.durable;
         change.delivered += std::mem::take(&mut self.confirmed);
+        change.done.append(&mut self.done);
         Some(change.clone())
     }
 
@@ -132,6 +139,7 @@ impl Cursor {
         let mut change = self.staying();
         change.after = self.decided;
         change.delivered = std::mem::take(&mut self.confirmed);
+        change.done = std::mem::take(&mut self.done);
         self.since = None;
         change
     }

@@ -418,7 +418,7 @@ impl Lane {
     }
 
     /// A batch was confirmed, every event of its beginning: the lane goes on, and that is recorded later.
-    pub(super) fn confirmed(&mut self, change: &LaneChange, rest: Vec<Item>, now: Instant) {
+    pub(super) fn confirmed(&mut self, change: LaneChange, rest: Vec<Item>, now: Instant) {
         self.put_back(rest);
         self.cursor.confirm(change, now);
         self.decide_nothing_waits();

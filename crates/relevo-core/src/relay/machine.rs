@@ -393,7 +393,7 @@ impl Relay {
             Delivery::Decided { change, rest, down: _ } => {
                 self.counts.moves += 1;
                 match change.only_moves() {
-                    true => lane.confirmed(&change, rest, now),
+                    true => lane.confirmed(change, rest, now),
                     false => lane.decided(change, rest),
                 }
             }
