@@ -89,7 +89,7 @@ async fn a_missing_an_older_and_a_newer_schema_are_told_apart() {
     let store = open(&url);
     assert_eq!(kind(store.probe().await), Kind::SchemaMissing);
     assert_eq!(kind(store.publish_now(event("a", "k")).await), Kind::SchemaMissing);
-    assert_eq!(store.migrate().await.unwrap().len(), 7);
+    assert_eq!(store.migrate().await.unwrap().len(), 9);
     assert!(store.migrate().await.unwrap().is_empty(), "the second time there is nothing to do");
     let client = connect(&url).await;
     client
@@ -113,7 +113,7 @@ async fn processes_that_migrate_at_once_do_it_once() {
     let stores: Vec<PostgresStore> = (0..4).map(|_| open(&url)).collect();
     let done = futures::future::join_all(stores.iter().map(|store| store.migrate())).await;
     let counts: Vec<usize> = done.into_iter().map(|applied| applied.unwrap().len()).collect();
-    assert_eq!(counts.iter().sum::<usize>(), 7, "{counts:?}");
+    assert_eq!(counts.iter().sum::<usize>(), 9, "{counts:?}");
     stores[0].probe().await.unwrap();
 }
 

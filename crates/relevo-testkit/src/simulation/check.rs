@@ -27,7 +27,10 @@ pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Acti
     let at = &process.units[unit];
     let counts = at.relay.counts(now);
     let deliveries = actions.iter().filter(|action| matches!(action, Action::Deliver(_))).count();
-    let most = counts.lanes * config.lane_queue.div_ceil(2) + 2 * config.page_rows;
+    // Pages are read while batches are under way, and what the destination did not take comes back.
+    let most = counts.lanes * config.lane_queue.div_ceil(2)
+        + 2 * config.page_rows
+        + config.concurrency * config.batch;
     let biggest = actions
         .iter()
         .map(|action| if let Action::Deliver(batch) = action { batch.len() } else { 0 })
