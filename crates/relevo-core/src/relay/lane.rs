@@ -131,7 +131,7 @@ impl Lane {
     fn check_parked(&mut self, config: &RelayConfig) {
         let too_many = self.parked.len() > config.max_parked_keys;
         if self.truncated && !too_many {
-            self.work = Work::Void;
+            self.void();
         }
         if too_many {
             // It reads no further, and what it has read must not fill the memory that other lanes need.
@@ -221,7 +221,7 @@ impl Lane {
     /// Nothing can be read from `start` any more. A lane with something under way finds out when that has ended.
     pub(super) fn cannot_read_from(&mut self, start: Position) {
         if self.read == start && self.work == Work::Idle && !mutant!(KeepsLostTick) {
-            self.work = Work::Void;
+            self.void();
         }
     }
 
@@ -479,7 +479,7 @@ impl Lane {
         self.decide_nothing_waits();
         if !change.replayed.is_empty() {
             // What became of a request (it may have been cancelled meanwhile) only the store knows.
-            self.work = Work::Void;
+            self.void();
         }
     }
 
