@@ -81,7 +81,6 @@ mutants! {
     DedupOutsideEffect = "a consumer marks a message as seen in a transaction of its own";
     InboxRemembersHighest = "the inbox knows a message by the highest number it has seen";
     InboxByDay = "the inbox has seen a message only if it was on the same day";
-    LooksBeforeItNotes = "the inbox looks which keys wait before it has noted the messages, which may take time";
     LandingDropped = "what fails is acknowledged, and lands nowhere";
     LandsApart = "what fails lands after, and apart from, its note in the inbox";
     LandsAlone = "what follows a failed message of its key in the batch is handed over";
