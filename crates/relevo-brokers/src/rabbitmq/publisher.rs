@@ -204,7 +204,9 @@ impl RabbitMqPublisher {
         };
         let round = self.round(&live, &channel, outgoing).await;
         let answers = self.judge(&round, outgoing);
-        if round.is_complete(outgoing.len()) {
+        // A channel that was told no can stay deaf to a quorum queue's new leader: it goes on refusing while a fresh one
+        // of the same connection is served.
+        if round.is_complete(outgoing.len()) && !round.has_refusal() {
             live.give_back(channel);
         }
         answers
@@ -414,6 +416,10 @@ impl Round {
 
     fn is_complete(&self, count: usize) -> bool {
         self.confirmed.len() == count
+    }
+
+    fn has_refusal(&self) -> bool {
+        self.confirmed.values().any(|answer| *answer == Answer::Nack)
     }
 }
 
