@@ -13,7 +13,7 @@ use std::time::Duration;
 const PUBLISH_LIMIT: Duration = Duration::from_secs(60);
 
 /// Hands batches to a [`Publisher`]: at most one unconfirmed event of a key at a time unless
-/// [`crate::relay::Order`] allows more, no transaction open meanwhile; recorded after the confirms.
+/// [`crate::relay::Order`] allows more, no transaction open meanwhile. What became of them is recorded by the relay.
 pub struct ToBroker<P> {
     publisher: P,
 }
@@ -105,10 +105,7 @@ impl<P: Publisher> Destination for ToBroker<P> {
                 items,
                 reason: down.unwrap_or_else(|| "nothing was decided".into()),
             },
-            (Some(change), rest) => match store.record(std::slice::from_ref(&change)).await {
-                Ok(()) => Delivery::Recorded { change, rest, down },
-                Err(error) => Delivery::Void(error),
-            },
+            (Some(change), rest) => Delivery::Decided { change, rest, down },
         }
     }
 

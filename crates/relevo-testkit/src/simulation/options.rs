@@ -360,6 +360,7 @@ pub(super) fn subscription(
     config.poll_with_doorbell = Duration::from_secs(3);
     config.max_deaths_in_a_row = r.pick(&[2, 100]);
     config.one_transaction = to != To::Broker;
+    config.record_every = Duration::from_millis(r.pick(&[0, 20, 300]));
     config.lazy_record = Duration::from_millis(r.pick(&[50, 1_000]));
     SubscriptionOptions { name, to, filtered, starts_now, max_attempts, config }
 }

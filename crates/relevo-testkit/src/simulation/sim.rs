@@ -205,6 +205,8 @@ impl Sim {
                     .broken(Invariant::Recovery, format!("subscribing failed: {error}"));
             }
         }
+        // Subscribing commits synchronously; a tick that a subscription starts at is durable with all ids before it.
+        self.world.flush();
         for number in 0..options.processes {
             let late = if number == 0 { 0 } else { self.rng.below(options.storm / 2) };
             self.after(late, Event::Start(number));
