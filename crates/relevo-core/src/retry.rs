@@ -298,6 +298,22 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_delay_is_a_year_and_may_be_had() {
+        let year = 365 * 24 * 60 * MINUTE;
+        assert_eq!(LONGEST_DELAY, year);
+        assert!(RetryPolicy::ladder([year]).check().is_ok());
+        assert!(RetryPolicy::linear(MINUTE, year).check().is_ok());
+        assert!(RetryPolicy::ladder([]).max_attempts(1).check().is_ok());
+    }
+
+    #[test]
+    fn only_the_classes_that_are_named_are_tried_again() {
+        let policy = RetryPolicy::ladder([MINUTE]).retry_classes([ErrorClass::Permanent]);
+        assert_eq!(timetable(&policy, &[ErrorClass::Permanent; 3]), (vec![0, 60], true));
+        assert_eq!(timetable(&policy, &[ErrorClass::Transient; 3]), (vec![0], true));
+    }
+
+    #[test]
     fn a_wrong_policy_of_one_class_is_refused_by_its_name() {
         let wrong = RetryPolicy::default().jitter(0.5);
         let error = RetryPolicy::default().for_class(ErrorClass::Poison, wrong).check();

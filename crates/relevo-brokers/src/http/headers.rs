@@ -31,7 +31,7 @@ pub(super) fn of(event: &Event, source: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     insert(&mut headers, CONTENT_TYPE, &cloudevents::encode(event.content_type(), false));
     for (name, value) in cloudevents::write(event, source, &Binding::HTTP) {
-        let name = own_name(name);
+        let name = own_name(name.into_owned());
         match HeaderName::from_bytes(name.as_bytes()) {
             Ok(name) => insert(&mut headers, name, &value),
             Err(_) => {

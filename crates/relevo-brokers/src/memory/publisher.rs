@@ -48,7 +48,7 @@ impl MemoryPublisher {
             topic: event.topic.clone(),
             message_id: Some(event.id.to_string()),
             content_type: Some(event.content_type().to_owned()),
-            headers: cloudevents::write(event, &self.source, &BINDING),
+            headers: cloudevents::owned(cloudevents::write(event, &self.source, &BINDING)),
             payload: event.payload.clone(),
         }
     }

@@ -1,9 +1,10 @@
 //! An event as NATS headers, and a message's headers as text.
 
 use async_nats::HeaderMap;
-use async_nats::header::{HeaderValue, NATS_EXPECTED_STREAM, NATS_MESSAGE_ID};
+use async_nats::header::{HeaderName, HeaderValue, NATS_EXPECTED_STREAM, NATS_MESSAGE_ID};
 use relevo_core::broker::cloudevents::{self, Binding, TAKEN_PREFIX};
 use relevo_core::event::Event;
+use std::borrow::Cow;
 use std::str::FromStr;
 
 /// Headers of such names are commands to the server: they deduplicate, expire, roll up.
@@ -20,10 +21,15 @@ pub(super) fn of(event: &Event, source: &str, stream: Option<&str>) -> HeaderMap
         headers.insert(NATS_EXPECTED_STREAM, stream);
     }
     let content_type = cloudevents::encode(event.content_type(), false).into_owned();
-    insert(&mut headers, CONTENT_TYPE.to_owned(), content_type);
+    headers.insert(HeaderName::from_static(CONTENT_TYPE), content_type);
     for (name, value) in cloudevents::write(event, source, &Binding::NATS) {
-        let name = if is_command(&name) { format!("{TAKEN_PREFIX}{name}") } else { name };
-        insert(&mut headers, name, value);
+        match name {
+            Cow::Borrowed(name) => headers.insert(HeaderName::from_static(name), value),
+            Cow::Owned(name) if is_command(&name) => {
+                insert(&mut headers, format!("{TAKEN_PREFIX}{name}"), value);
+            }
+            Cow::Owned(name) => insert(&mut headers, name, value),
+        }
     }
     headers
 }

@@ -3,7 +3,7 @@ use super::config::NatsConfig;
 use super::connect::{Connection, connect};
 use super::{NAME, capabilities, headers, subject};
 use async_nats::client::RequestErrorKind;
-use async_nats::{Request, RequestError};
+use async_nats::{Request, RequestError, Subject};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::join_all;
@@ -91,7 +91,7 @@ impl NatsPublisher {
 
     async fn send(&self, connection: &Connection, event: &Event) -> Confirm {
         let subject = match subject::of(&event.topic, self.config.subject_prefix.as_deref()) {
-            Ok(subject) => subject,
+            Ok(subject) => Subject::from(subject),
             Err(why) => return refused(ErrorClass::Poison, why),
         };
         let _room = self.window.enter(event.payload.len()).await;

@@ -37,19 +37,61 @@ pub struct Binding {
     pub encoded: bool,
     /// Headers are printable ASCII; elsewhere they are any text of one line.
     pub ascii: bool,
+    /// The attributes that Relevo writes, by their whole names.
+    names: Names,
 }
+
+/// Whole names, so that none is put together for each event; in the order in which [`attributes`] has their values.
+type Names = [&'static str; 11];
+
+macro_rules! names {
+    ($prefix:literal) => {
+        [
+            concat!($prefix, "specversion"),
+            concat!($prefix, "id"),
+            concat!($prefix, "source"),
+            concat!($prefix, "type"),
+            concat!($prefix, "time"),
+            concat!($prefix, "subject"),
+            concat!($prefix, "partitionkey"),
+            concat!($prefix, "topic"),
+            concat!($prefix, "tenant"),
+            concat!($prefix, "correlationid"),
+            concat!($prefix, "causationid"),
+        ]
+    };
+}
+
+/// A header's name, which is mostly one of a few, and its value.
+pub type Header = (Cow<'static, str>, String);
 
 impl Binding {
     /// HTTP: `ce-id`, percent-encoded.
-    pub const HTTP: Self = Self { prefix: "ce-", also_read: &[], encoded: true, ascii: true };
+    pub const HTTP: Self = Self {
+        prefix: "ce-",
+        also_read: &[],
+        encoded: true,
+        ascii: true,
+        names: names!("ce-"),
+    };
     /// NATS: attributes as HTTP; other headers may be any text.
-    pub const NATS: Self = Self { prefix: "ce-", also_read: &[], encoded: true, ascii: false };
+    pub const NATS: Self = Self { ascii: false, ..Self::HTTP };
     /// Kafka: `ce_id`, UTF-8.
-    pub const KAFKA: Self =
-        Self { prefix: "ce_", also_read: &["ce-"], encoded: false, ascii: false };
+    pub const KAFKA: Self = Self {
+        prefix: "ce_",
+        also_read: &["ce-"],
+        encoded: false,
+        ascii: false,
+        names: names!("ce_"),
+    };
     /// AMQP: `cloudEvents_id`, UTF-8; the older form with a colon is read too.
-    pub const AMQP: Self =
-        Self { prefix: "cloudEvents_", also_read: &["cloudEvents:"], encoded: false, ascii: false };
+    pub const AMQP: Self = Self {
+        prefix: "cloudEvents_",
+        also_read: &["cloudEvents:"],
+        encoded: false,
+        ascii: false,
+        names: names!("cloudEvents_"),
+    };
 
     /// The attribute's bare name, if `name` is one.
     fn attribute<'n>(&self, name: &'n str) -> Option<&'n str> {
@@ -76,48 +118,54 @@ impl Binding {
 
 /// All headers of an event; the content type is the caller's, who knows its place. `source` stands in where the
 /// event names none.
-pub fn write(event: &Event, source: &str, binding: &Binding) -> Vec<(String, String)> {
+pub fn write(event: &Event, source: &str, binding: &Binding) -> Vec<Header> {
     let mut headers = Vec::with_capacity(16);
-    attributes(event, source, binding, &mut headers);
+    let id = event.id.to_string();
+    attributes(event, &id, source, binding, &mut headers);
+    headers.push((EVENT_ID.into(), id));
     well_known(event, binding, &mut headers);
     for (name, value) in event.headers.iter().filter(|(name, _)| !header::is_reserved(name)) {
         let taken = binding.is_taken(name) || header::is_reserved(&name.to_ascii_lowercase());
         let name = if taken { format!("{TAKEN_PREFIX}{name}") } else { name.to_owned() };
-        headers.push((name, binding.value(value, false).into_owned()));
+        headers.push((name.into(), binding.value(value, false).into_owned()));
     }
     headers
 }
 
-fn attributes(event: &Event, source: &str, binding: &Binding, headers: &mut Vec<(String, String)>) {
+fn attributes(
+    event: &Event,
+    id: &str,
+    source: &str,
+    binding: &Binding,
+    headers: &mut Vec<Header>,
+) {
     let get = |name| event.headers.get(name);
-    let created = event.created_at.to_rfc3339_opts(SecondsFormat::Millis, true);
-    let id = event.id.to_string();
-    let attributes = [
-        ("specversion", Some("1.0")),
-        ("id", Some(id.as_str())),
-        ("source", get(header::SOURCE).or(Some(source))),
-        ("type", Some(event.event_type())),
-        ("time", get(header::TIME).or(Some(&created))),
-        ("subject", event.key.as_deref()),
+    let time = get(header::TIME).map_or_else(
+        || Cow::Owned(event.created_at.to_rfc3339_opts(SecondsFormat::Millis, true)),
+        Cow::Borrowed,
+    );
+    let values: [Option<&str>; 11] = [
+        Some("1.0"),
+        Some(id),
+        get(header::SOURCE).or(Some(source)),
+        Some(event.event_type()),
+        Some(&time),
+        event.key.as_deref(),
         // The documented extension "partitioning": what is kept in order.
-        ("partitionkey", event.key.as_deref()),
-        ("topic", Some(event.topic.as_str())),
-        ("tenant", get(header::TENANT)),
-        ("correlationid", get(header::CORRELATION_ID)),
-        ("causationid", get(header::CAUSATION_ID)),
+        event.key.as_deref(),
+        Some(event.topic.as_str()),
+        get(header::TENANT),
+        get(header::CORRELATION_ID),
+        get(header::CAUSATION_ID),
     ];
-    for (name, value) in attributes {
+    for (name, value) in binding.names.into_iter().zip(values) {
         if let Some(value) = value {
-            headers.push((
-                format!("{}{name}", binding.prefix),
-                binding.value(value, true).into_owned(),
-            ));
+            headers.push((name.into(), binding.value(value, true).into_owned()));
         }
     }
 }
 
-fn well_known(event: &Event, binding: &Binding, headers: &mut Vec<(String, String)>) {
-    headers.push((EVENT_ID.to_owned(), event.id.to_string()));
+fn well_known(event: &Event, binding: &Binding, headers: &mut Vec<Header>) {
     let plain = [
         (CORRELATION_ID, header::CORRELATION_ID),
         (header::TRACEPARENT, header::TRACEPARENT),
@@ -125,9 +173,14 @@ fn well_known(event: &Event, binding: &Binding, headers: &mut Vec<(String, Strin
     ];
     for (name, reserved) in plain {
         if let Some(value) = event.headers.get(reserved) {
-            headers.push((name.to_owned(), binding.value(value, false).into_owned()));
+            headers.push((name.into(), binding.value(value, false).into_owned()));
         }
     }
+}
+
+/// Headers as a message carries them in memory.
+pub fn owned(headers: Vec<Header>) -> Vec<(String, String)> {
+    headers.into_iter().map(|(name, value)| (name.into_owned(), value)).collect()
 }
 
 /// What a message says of its event; what it does not say is `None`.
@@ -216,7 +269,7 @@ pub fn encode(value: &str, attribute: bool) -> Cow<'_, str> {
         ' ' | '"' | '%' => !attribute,
         c => c.is_ascii_graphic(),
     };
-    if value.chars().all(plain) {
+    if value.bytes().all(|byte| plain(char::from(byte))) {
         return Cow::Borrowed(value);
     }
     let mut encoded = String::with_capacity(value.len() + 16);
@@ -236,7 +289,9 @@ pub fn encode(value: &str, attribute: bool) -> Cow<'_, str> {
 
 /// Line breaks and other control characters would end a header or hide in it.
 fn one_line(value: &str) -> Cow<'_, str> {
-    if value.chars().any(char::is_control) { encode(value, false) } else { Cow::Borrowed(value) }
+    let plain = value.bytes().all(|byte| (b' '..0x7F).contains(&byte));
+    let control = !plain && value.chars().any(char::is_control);
+    if control { encode(value, false) } else { Cow::Borrowed(value) }
 }
 
 /// Undoes [`encode`]; what is no valid encoding stays as it is.

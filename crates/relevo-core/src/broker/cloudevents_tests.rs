@@ -28,7 +28,7 @@ fn an_event_comes_back_as_it_was_sent_by_every_binding() {
         .header("x-event-id", "forged");
     let event = Event::stored(event, Utc::now());
     for binding in ALL {
-        let arrived = arriving(write(&event, "other", &binding), b"{}")
+        let arrived = arriving(owned(write(&event, "other", &binding)), b"{}")
             .event(&binding, &Foreign::default())
             .unwrap();
         assert_eq!((arrived.source.as_str(), arrived.id), ("shop", event.id.to_string()));

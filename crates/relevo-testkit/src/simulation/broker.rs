@@ -58,7 +58,7 @@ impl Broker {
     fn keep(&mut self, source: usize, event: &Event) {
         self.places += 1;
         let mut message = Incoming::new(Tag(0), event.topic.clone(), event.payload.clone());
-        message.headers = cloudevents::write(event, "shop", &BINDING);
+        message.headers = cloudevents::owned(cloudevents::write(event, "shop", &BINDING));
         self.ready.insert((source, self.places), message);
     }
 

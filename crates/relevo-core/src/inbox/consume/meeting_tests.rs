@@ -8,7 +8,7 @@ use crate::event::header;
 fn message(tag: u64, key: &str) -> Incoming {
     let event = Event::stored(NewEvent::bytes("a.b", b"x".to_vec()).key(key), chrono::Utc::now());
     let mut message = Incoming::new(Tag(tag), "a.b", b"x".to_vec());
-    message.headers = cloudevents::write(&event, "shop", &Binding::AMQP);
+    message.headers = cloudevents::owned(cloudevents::write(&event, "shop", &Binding::AMQP));
     message
 }
 

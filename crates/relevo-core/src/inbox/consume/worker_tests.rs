@@ -102,7 +102,7 @@ impl Handler<Scripted> for Says {
 fn message(tag: u64) -> Incoming {
     let event = Event::stored(NewEvent::bytes("a.b", b"x".to_vec()).key("k"), chrono::Utc::now());
     let mut message = Incoming::new(Tag(tag), "a.b", b"x".to_vec());
-    message.headers = cloudevents::write(&event, "shop", &Binding::AMQP);
+    message.headers = cloudevents::owned(cloudevents::write(&event, "shop", &Binding::AMQP));
     message
 }
 
