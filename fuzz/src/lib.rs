@@ -45,12 +45,16 @@ macro_rules! targets {
 }
 
 targets! {
+    adopted_row, 1500, "rows of an outbox table that is its owner's";
+    broker_messages, 1500, "messages and answers of RabbitMQ and NATS, headers of any type";
+    broker_urls, 1500, "URLs of brokers, several nodes in one, and what is shown of them";
     cloudevents, 1500, "CloudEvents attributes of a message, by every binding";
     config, 1500, "relevo.toml and the variables that override it, with the retry policies in it";
     dead_letter_edit, 1500, "what an editor left of a dead letter";
     doorbell, 1500, "PostgreSQL's replication protocol, from the log-in on";
     duration, 3000, "times with a unit";
     event_limits, 1500, "an event about to be published";
+    foreign, 1500, "messages of others, by any mapping";
     headers, 3000, "an event's headers as the stores keep them";
     http_answer, 3000, "status, body and Retry-After of an endpoint";
     http_headers, 1500, "an event as HTTP headers";

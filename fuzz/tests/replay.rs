@@ -61,12 +61,16 @@ macro_rules! replays {
 }
 
 replays!(
+    adopted_row,
+    broker_messages,
+    broker_urls,
     cloudevents,
     config,
     dead_letter_edit,
     doorbell,
     duration,
     event_limits,
+    foreign,
     headers,
     http_answer,
     http_headers,

@@ -144,7 +144,10 @@ fn consumers_of_one_queue_overtake_each_other_unless_one_is_active_at_a_time() {
             held = one(&mut second) => (held, &mut first),
         };
         assert_eq!(number(&held), 0);
-        assert!(is_quiet(other).await, "the second consumer has work while the first one is active");
+        assert!(
+            is_quiet(other).await,
+            "the second consumer has work while the first one is active"
+        );
     });
 }
 

@@ -1,7 +1,7 @@
 use super::{event, stored};
 use crate::{Input, expect};
 use relevo_core::Event;
-use relevo_core::broker::cloudevents::{Binding, decode, encode, write};
+use relevo_core::broker::cloudevents::{Binding, decode, encode, owned, write};
 use relevo_core::broker::{Foreign, Incoming, Tag};
 use relevo_core::event::header;
 use relevo_core::limits::Limits;
@@ -41,7 +41,7 @@ fn any_message(input: &mut Input<'_>, binding: &Binding) {
 fn comes_back(event: &Event, binding: &Binding) {
     let mut message = Incoming::new(Tag(1), "queue", event.payload.clone());
     message.content_type = event.headers.get(header::CONTENT_TYPE).map(str::to_owned);
-    message.headers = write(event, "other", binding);
+    message.headers = owned(write(event, "other", binding));
     for (name, value) in &message.headers {
         assert!(!value.chars().any(char::is_control), "{name}: {value:?}");
         assert!(!binding.ascii || value.is_ascii(), "{name}: {value:?}");

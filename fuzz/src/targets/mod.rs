@@ -1,11 +1,15 @@
 //! One file for each decoder; `run` panics if a promise is broken.
 
+pub(crate) mod adopted_row;
+pub(crate) mod broker_messages;
+pub(crate) mod broker_urls;
 pub(crate) mod cloudevents;
 pub(crate) mod config;
 pub(crate) mod dead_letter_edit;
 pub(crate) mod doorbell;
 pub(crate) mod duration;
 pub(crate) mod event_limits;
+pub(crate) mod foreign;
 pub(crate) mod headers;
 pub(crate) mod http_answer;
 pub(crate) mod http_headers;

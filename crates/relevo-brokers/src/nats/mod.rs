@@ -12,6 +12,8 @@ mod config;
 mod connect;
 mod dead_letters;
 mod delivery;
+#[doc(hidden)]
+pub mod fuzzing;
 mod headers;
 mod publisher;
 mod pull;

@@ -116,7 +116,7 @@ fn unreadable(stored: Stored, consumer: &NatsConsumer) -> Option<Delivery> {
 }
 
 /// As the client sees it: text, and lines of a name and a value.
-fn is_readable(block: &[u8]) -> bool {
+pub(super) fn is_readable(block: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(block) else { return false };
     text.lines().skip(1).filter(|line| !line.is_empty()).all(|line| {
         line.starts_with(char::is_whitespace)
@@ -124,11 +124,11 @@ fn is_readable(block: &[u8]) -> bool {
     })
 }
 
-fn what_is_readable(block: &[u8]) -> Vec<(String, String)> {
+pub(super) fn what_is_readable(block: &[u8]) -> Vec<(String, String)> {
     let text = String::from_utf8_lossy(block);
     let lines = text.lines().skip(1).filter_map(|line| line.split_once(':'));
     lines
-        .filter(|(name, _)| HeaderName::from_str(name).is_ok())
+        .filter(|(name, _)| !name.is_empty() && HeaderName::from_str(name).is_ok())
         .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
         .collect()
 }
@@ -145,7 +145,7 @@ mod tests {
         for bad in [&b"NATS/1.0\r\na: \xff\r\n\r\n"[..], b"NATS/1.0\r\nno colon\r\n\r\n"] {
             assert!(!is_readable(bad), "{bad:?}");
         }
-        let read = what_is_readable(b"NATS/1.0\r\nx-event-id: 7\r\nodd\r\nb: \xff\r\n\r\n");
+        let read = what_is_readable(b"NATS/1.0\r\nx-event-id: 7\r\nodd\r\nb: \xff\r\n: c\r\n\r\n");
         assert_eq!(read, [("x-event-id".into(), "7".into()), ("b".into(), "\u{fffd}".into())]);
     }
 }

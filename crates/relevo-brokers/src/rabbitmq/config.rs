@@ -182,8 +182,10 @@ fn parse(url: &str) -> Result<(AMQPUri, Vec<(String, u16)>)> {
     let mut first = None;
     let mut nodes = Vec::new();
     for url in one_for_each_node(url)? {
-        // The reason never repeats the URL, which may carry a password.
-        let uri: AMQPUri = url.parse().map_err(|why| bad(format!("not an AMQP URL: {why}")))?;
+        // What stands behind a colon repeats a part of the URL, which may carry a password.
+        let told = |why: String| why.split(':').next().unwrap_or_default().to_owned();
+        let uri: AMQPUri =
+            url.parse().map_err(|why| bad(format!("not an AMQP URL: {}", told(why))))?;
         nodes.push((uri.authority.host.clone(), uri.authority.port));
         first.get_or_insert(uri);
     }
@@ -194,7 +196,15 @@ fn parse(url: &str) -> Result<(AMQPUri, Vec<(String, u16)>)> {
 fn one_for_each_node(url: &str) -> Result<Vec<String>> {
     let no_url = || bad("not an AMQP URL: it begins with amqp:// or amqps://".into());
     let (scheme, rest) = url.split_once("://").ok_or_else(no_url)?;
+    if !["amqp", "amqps"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return Err(no_url());
+    }
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    // What was meant as a password would be read, and shown, as the virtual host.
+    if path.contains('@') {
+        let why = "a '/', '?' or '#' in the user's name or password is written %2F, %3F or %23";
+        return Err(bad(format!("not an AMQP URL: {why}, an '@' in the virtual host %40")));
+    }
     // A password may have commas too.
     let (user, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
     let hosts: Vec<&str> = hosts.split(',').map(str::trim).collect();
@@ -239,6 +249,20 @@ mod tests {
             assert_eq!(error.kind(), Kind::InvalidConfig, "{url}");
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_password_with_a_slash_is_not_taken_for_the_virtual_host() {
+        for url in ["amqp://user:s3/cret@host", "amqp://user:/s3cret@host/shop", "amqp://u:s3?t@h"]
+        {
+            let refused = RabbitMqConfig::to(url).unwrap_err().to_string();
+            assert!(refused.contains("%2F") && !refused.contains("s3"), "{refused}");
+        }
+        for url in ["x:y://u:s3cret@h", "http://u:s3cret@h", "amqp://h?auth_mechanism=s3cret"] {
+            let refused = RabbitMqConfig::to(url).unwrap_err().to_string();
+            assert!(refused.contains("not an AMQP URL") && !refused.contains("s3"), "{refused}");
+        }
+        assert_eq!(RabbitMqConfig::to("amqp://h/a%40b").unwrap().uri.vhost, "a@b");
     }
 
     #[test]

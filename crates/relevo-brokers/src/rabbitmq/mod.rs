@@ -10,6 +10,8 @@
 mod answer;
 mod config;
 mod connect;
+#[doc(hidden)]
+pub mod fuzzing;
 mod headers;
 mod publisher;
 mod receiver;

@@ -67,13 +67,8 @@ pub type Header = (Cow<'static, str>, String);
 
 impl Binding {
     /// HTTP: `ce-id`, percent-encoded.
-    pub const HTTP: Self = Self {
-        prefix: "ce-",
-        also_read: &[],
-        encoded: true,
-        ascii: true,
-        names: names!("ce-"),
-    };
+    pub const HTTP: Self =
+        Self { prefix: "ce-", also_read: &[], encoded: true, ascii: true, names: names!("ce-") };
     /// NATS: attributes as HTTP; other headers may be any text.
     pub const NATS: Self = Self { ascii: false, ..Self::HTTP };
     /// Kafka: `ce_id`, UTF-8.
@@ -132,13 +127,7 @@ pub fn write(event: &Event, source: &str, binding: &Binding) -> Vec<Header> {
     headers
 }
 
-fn attributes(
-    event: &Event,
-    id: &str,
-    source: &str,
-    binding: &Binding,
-    headers: &mut Vec<Header>,
-) {
+fn attributes(event: &Event, id: &str, source: &str, binding: &Binding, headers: &mut Vec<Header>) {
     let get = |name| event.headers.get(name);
     let time = get(header::TIME).map_or_else(
         || Cow::Owned(event.created_at.to_rfc3339_opts(SecondsFormat::Millis, true)),

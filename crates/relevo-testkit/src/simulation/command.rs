@@ -172,9 +172,18 @@ fn activate(arguments: &Arguments) -> bool {
     found.is_some()
 }
 
+/// What tests look for in programs that must not have it is in this one, which must.
+#[cfg(feature = "mutants")]
+fn has_marker() -> bool {
+    let marker = relevo_core::mutants::MARKER.as_bytes();
+    let program = std::env::current_exe().and_then(std::fs::read);
+    program.is_ok_and(|bytes| bytes.windows(marker.len()).any(|window| window == marker))
+}
+
 #[cfg(feature = "mutants")]
 fn mutants(arguments: &Arguments) -> bool {
     let Arguments { seeds, first, threads, .. } = *arguments;
+    assert!(has_marker(), "tests could not tell this program from one without mutants");
     let budget = Campaign { first, seeds, threads, twice_every: 0 };
     // Whatever panics here is a mutant that was noticed: the tables say so.
     std::panic::set_hook(Box::new(|_| {}));

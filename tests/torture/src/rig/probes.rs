@@ -79,6 +79,19 @@ impl Rig {
         Ok(())
     }
 
+    /// True as soon as a transaction with probes is refused; false if many are not.
+    pub async fn publishing_fails(&mut self) -> bool {
+        for _ in 0..1000 {
+            let intent = self.next_probes();
+            self.journal().hear(&Line::Intent(intent.clone()));
+            if self.database.publish(intent.tx, &intent.events).await.is_err() {
+                return true;
+            }
+            self.journal().hear(&Line::Committed(intent.tx, now_ns()));
+        }
+        false
+    }
+
     /// Publishes them again, as new events, if nobody knows whether the first ones were committed.
     async fn publish_probes(&mut self) -> Result<Vec<Uuid>> {
         let deadline = Instant::now() + RECOVERY_LIMIT;

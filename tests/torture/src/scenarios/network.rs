@@ -5,6 +5,9 @@ use anyhow::Result;
 use relevo_testkit::services::{Postgres, Proxy};
 use std::time::{Duration, Instant};
 
+/// Requests come by all the time, however slow the machine is.
+const LOSS_LIMIT: Duration = Duration::from_secs(60);
+
 /// Everything a network does, to some relays and some of the writers; another relay and other writers have none of it.
 /// With `alone` also while no relay is left that does not suffer.
 pub async fn network(
@@ -25,7 +28,7 @@ pub async fn network(
     rig.start_writers(6, &["--pause-ms", "400"])?;
     rig.start_writers_at(&through, 6, &["--pause-ms", "400"])?;
     for _ in 0..rounds {
-        lost_replies(&mut rig, &proxy).await;
+        lose_replies(&mut rig, &proxy).await;
         let from = Instant::now();
         for _ in 0..5 {
             proxy.cut();
@@ -60,17 +63,20 @@ async fn half_open_alone(rig: &mut Rig, proxy: &Proxy) -> Result<()> {
 }
 
 /// Commits (and other requests) that the server carries out and whose answer never arrives.
-async fn lost_replies(rig: &mut Rig, proxy: &Proxy) {
+async fn lose_replies(rig: &mut Rig, proxy: &Proxy) {
     for turn in 0..12 {
-        if turn % 3 == 2 {
-            let count = rig.below(40) as usize;
-            proxy.lose_reply_after(count);
-            rig.figures.fault("a reply lost");
-        } else {
-            proxy.lose_reply_to("COMMIT");
-            rig.figures.fault("reply lost after COMMIT");
+        let name = if turn % 3 == 2 { "a reply lost" } else { "reply lost after COMMIT" };
+        let lost = proxy.lost();
+        match turn % 3 {
+            2 => proxy.lose_reply_after(rig.below(40) as usize),
+            _ => proxy.lose_reply_to("COMMIT"),
         }
-        let calm = rig.between(40, 150);
+        let was_lost = tokio::time::timeout(LOSS_LIMIT, proxy.until_lost(lost + 1)).await.is_ok();
+        match was_lost {
+            true => rig.figures.fault(name),
+            false => rig.problem(format!("{name}: none was, within {LOSS_LIMIT:?}")),
+        }
+        let calm = rig.between(20, 80);
         rig.work(calm).await;
     }
     proxy.heal();

@@ -5,7 +5,7 @@ use crate::report::Outcome;
 use crate::rig::{LEASE, Relays, Rig, Run};
 use crate::worker::tripwire::{STEPS, Tripwire};
 use anyhow::Result;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Every step comes by again and again, however slow the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -105,7 +105,7 @@ pub async fn zombies_at_steps(
     for step in steps {
         for before in [true, false] {
             let relay = sleepy(&mut rig, step, before)?;
-            sleep_past_the_lease(&mut rig, relay, step, before).await;
+            sleep_past_the_lease(&mut rig, relay, step, before).await?;
         }
     }
     rig.finish().await
@@ -120,15 +120,26 @@ fn sleepy(rig: &mut Rig, step: &str, before: bool) -> Result<Process> {
     rig.spawn_relay(&how)
 }
 
-async fn sleep_past_the_lease(rig: &mut Rig, mut relay: Process, step: &str, before: bool) {
+async fn sleep_past_the_lease(
+    rig: &mut Rig,
+    mut relay: Process,
+    step: &str,
+    before: bool,
+) -> Result<()> {
     let moment = moment(step, before);
     if AT_THE_END.contains(&step) {
         has_worked(&relay);
         relay.ask_to_end();
     }
     if relay.wait_paused(PATIENCE) {
+        let asleep = Instant::now();
         rig.figures.fault(&format!("SIGSTOP {moment}"));
-        rig.work(LEASE + LEASE / 2).await;
+        // What it told before it slept may still be on its way through the pipe.
+        tokio::time::sleep(LEASE / 2).await;
+        // Its open transactions hold the rows of their lanes; all others are at work again, under other owners.
+        let held = relay.told().batches();
+        rig.measure_takeover_but(held, asleep).await?;
+        rig.work((LEASE + LEASE / 2).saturating_sub(asleep.elapsed())).await;
     } else {
         rig.problem(format!("no pause {moment}: the step was not reached"));
     }
@@ -137,6 +148,7 @@ async fn sleep_past_the_lease(rig: &mut Rig, mut relay: Process, step: &str, bef
     if let Err(error) = relay.ended_well(END_LIMIT) {
         rig.problem(format!("woken {moment}: {error:#}"));
     }
+    Ok(())
 }
 
 /// Waits until a relay has lanes.

@@ -4,7 +4,7 @@ use crate::report::Outcome;
 use crate::rig::{LEASE, RECOVERY_LIMIT, Relays, Rig, Run};
 use crate::worker::tripwire::Tripwire;
 use anyhow::{Result, ensure};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// SIGSTOP at random moments, past the lease: others take the lanes, then the sleeper goes on where it was.
 ///
@@ -17,15 +17,17 @@ pub async fn zombies(run: &Run, name: &str, database: Database, count: u64) -> R
     rig.start_relays(1, &Relays::default())?;
     rig.start_relays(2, &Relays::default().arg("--idle-limit-ms", 60_000).arg("--handler-ms", 5))?;
     rig.start_writers(load.writers, load.args)?;
+    let mut with_work = 0;
     for _ in 0..count {
         let victim = rig.below(3) as usize;
         let relay = &mut rig.relays[victim];
-        relay.wait_until(Duration::from_secs(5), |told| told.in_flight() > 0);
+        relay.wait_until(RECOVERY_LIMIT, |told| told.in_flight() > 0);
         relay.pause();
         let paused = Instant::now();
         // What it told before it slept may still be on its way through the pipe.
         tokio::time::sleep(LEASE / 2).await;
         let (in_flight, batches) = rig.relays[victim].in_hand();
+        with_work += u64::from(in_flight > 0);
         rig.figures.fault(if in_flight > 0 {
             "SIGSTOP past the lease, in flight"
         } else {
@@ -40,6 +42,9 @@ pub async fn zombies(run: &Run, name: &str, database: Database, count: u64) -> R
         rig.work((LEASE * 2).saturating_sub(paused.elapsed())).await;
         rig.relays[victim].resume();
         rig.measure_recovery(Instant::now()).await?;
+    }
+    if 2 * with_work < count {
+        rig.problem(format!("only {with_work} of {count} sleepers had work in flight"));
     }
     rig.finish().await
 }

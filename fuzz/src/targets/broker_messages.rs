@@ -1,0 +1,41 @@
+use crate::{Input, expect};
+use relevo_brokers::{nats, rabbitmq};
+use relevo_core::broker::cloudevents::Binding;
+use relevo_core::broker::{Confirm, Foreign, Incoming, Tag};
+
+/// Whatever a broker hands over is an event within the limits, or is told why not; whatever it answers is an answer.
+pub(crate) fn run(input: &[u8]) {
+    let mut input = Input::new(input);
+    let (topic, payload) = (input.text(), input.field().unwrap_or_default());
+    of_nats(&topic, payload);
+    if let Some(message) = rabbitmq::fuzzing::incoming(&topic, payload, &input.pairs()) {
+        judged(&message, &Binding::AMQP);
+    }
+}
+
+/// The bytes as an answer, and as the headers of a message.
+fn of_nats(topic: &str, bytes: &[u8]) {
+    match nats::fuzzing::confirm(bytes) {
+        Confirm::Stored => assert!(bytes.starts_with(b"{") || bytes[0].is_ascii_whitespace()),
+        Confirm::Refused { error, .. } | Confirm::Unknown { error } | Confirm::Down { error } => {
+            assert!(!error.is_empty());
+        }
+        other => panic!("{other:?}"),
+    }
+    let (headers, is_readable) = nats::fuzzing::headers(bytes);
+    for (name, value) in &headers {
+        let graphic = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+        assert!(graphic && !name.is_empty(), "{name:?}");
+        assert!(!value.contains('\n'), "{name}: {value:?}");
+    }
+    assert!(is_readable || !bytes.is_empty());
+    let mut message = Incoming::new(Tag(1), topic, bytes.to_vec());
+    message.headers = headers;
+    judged(&message, &Binding::NATS);
+}
+
+fn judged(message: &Incoming, binding: &Binding) {
+    if let Err(malformed) = message.event(binding, &Foreign::default()) {
+        expect::one_line(&malformed.to_string());
+    }
+}
