@@ -117,4 +117,19 @@ mod tests {
         assert_eq!(breaker.note(at(2001)), None);
         assert_eq!(breaker.admit(at(502)), Some(false));
     }
+
+    #[test]
+    fn a_probe_that_told_nothing_is_followed_by_another_soon() {
+        let mut breaker = Breaker::default();
+        let at = |ms| Instant::at(Duration::from_millis(ms));
+        breaker.inconclusive(at(0));
+        assert!(!breaker.is_open(), "what is up stays up");
+        breaker.down(at(0), "refused".into());
+        breaker.inconclusive(at(100));
+        assert_eq!(breaker.wake_at(), Some(at(500)), "no probe is out yet");
+        assert_eq!(breaker.admit(at(500)), Some(true));
+        assert!(breaker.is_open() && breaker.wake_at().is_none());
+        breaker.inconclusive(at(900));
+        assert_eq!(breaker.wake_at(), Some(at(1400)));
+    }
 }

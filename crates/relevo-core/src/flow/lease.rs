@@ -183,4 +183,45 @@ mod tests {
         assert_eq!(leases.share(at(5)), 32);
         assert_eq!(leases.share(at(11)), 64);
     }
+
+    #[test]
+    fn whoever_shows_no_new_beat_is_not_alive_and_in_the_end_forgotten() {
+        let mut leases = Leases::new(member("a"), Duration::from_secs(10));
+        leases.observe(at(0), &fleet(1, 7));
+        assert!(!leases.alone(at(9)));
+        leases.observe(at(9), &fleet(2, 7));
+        assert!(!leases.alone(at(18)), "its beat moved at 9");
+        leases.observe(at(18), &fleet(2, 7));
+        assert!(leases.alone(at(19)));
+        assert_eq!(leases.long_silent(at(308)), []);
+        assert_eq!(leases.long_silent(at(309)), [member("b")], "never oneself");
+    }
+
+    #[test]
+    fn every_lane_is_in_one_share_and_the_first_members_have_one_more() {
+        let members = ["a", "b", "c"];
+        let fleet =
+            Fleet { members: members.map(|name| (member(name), 1)).into(), ..Fleet::default() };
+        let shares = members.map(|name| {
+            let mut leases = Leases::new(member(name), Duration::from_secs(10));
+            leases.observe(at(0), &fleet);
+            leases.share(at(1))
+        });
+        assert_eq!(shares, [22, 21, 21]);
+    }
+
+    #[test]
+    fn the_first_lane_to_stand_still_for_a_lease_is_looked_at_first() {
+        let mut leases = Leases::new(member("a"), Duration::from_secs(10));
+        let mut fleet = fleet(1, 7);
+        leases.observe(at(0), &fleet);
+        fleet.leases.push(Lease { lane: 2, owner: Some(member("b")), token: 1 });
+        leases.observe(at(4), &fleet);
+        fleet.leases.push(Lease { lane: 5, owner: Some(member("b")), token: 1 });
+        leases.observe(at(6), &fleet);
+        assert_eq!(leases.next_expiry(|_| false), Some(at(10)));
+        assert_eq!(leases.next_expiry(|lane| lane == 3), Some(at(14)));
+        let mine: Vec<_> = Leases { me: member("b"), ..leases }.mine().collect();
+        assert_eq!(mine, [(2, 1), (3, 7), (5, 1)]);
+    }
 }

@@ -250,4 +250,19 @@ mod tests {
         let newest = Tick { snapshot: "20:20:".parse().unwrap(), low: 9, top: 9, ..Tick::zero() };
         assert!(tick_is_due(&newest, 3, &"20:20:".parse().unwrap()));
     }
+
+    #[test]
+    fn a_sequence_that_stands_where_the_newest_tick_saw_it_is_no_reset() {
+        assert_eq!(make(5, "1:1:", 5).unwrap().low, 5);
+    }
+
+    #[test]
+    fn rows_undecided_when_a_tick_was_made_make_the_next_one_due_once_anything_ended() {
+        let snapshot: Snapshot = "20:20:".parse().unwrap();
+        let newest = Tick { snapshot: snapshot.clone(), low: 8, top: 9, ..Tick::zero() };
+        assert!(!tick_is_due(&newest, 9, &snapshot), "nothing has ended since");
+        assert!(tick_is_due(&newest, 9, &"21:21:".parse().unwrap()));
+        let decided = Tick { low: 9, ..newest };
+        assert!(!tick_is_due(&decided, 9, &"21:21:".parse().unwrap()));
+    }
 }

@@ -102,4 +102,25 @@ mod tests {
         let a = tick(3, "1:1:", 0, 0, 0);
         assert_eq!(Window::between(&a, &a).unwrap_err().kind(), Kind::TickMissing);
     }
+
+    #[test]
+    fn a_window_ends_where_its_ticks_saw_the_log_end() {
+        let (a, b) = (tick(0, "9:9:", 10, 10, 10), tick(1, "20:20:", 14, 14, 10));
+        let window = Window::between(&a, &b).unwrap();
+        assert!(window.contains(11, 12) && window.contains(14, 12));
+        assert!(!window.contains(10, 12), "before it");
+        assert!(!window.contains(15, 12), "beyond it, though its transaction is seen");
+    }
+
+    #[test]
+    fn a_window_into_another_cluster_goes_by_place_and_not_by_transaction_ids() {
+        // Up to 10 was looked at before the move; transaction 5 was open then, and its row 7 came along.
+        let from = tick(1, "5:9:5", 10, 10, 6);
+        let to = Tick { generation: 2, ..tick(2, "3:3:", 12, 12, 12) };
+        let window = Window::between(&from, &to).unwrap();
+        assert!(window.contains(7, 5) && !window.contains(8, 6));
+        assert!(window.contains(11, 900) && window.contains(12, 2), "what came after it");
+        assert!(!window.contains(6, 5) && !window.contains(13, 2));
+        assert!(!window.contains(10, 6) && window.contains(10, 5), "the last that was looked at");
+    }
 }
