@@ -89,7 +89,7 @@ impl NatsConfig {
     }
 
     fn add_server(&mut self, url: &str) -> Result<()> {
-        let address: ServerAddr = url.parse().map_err(|error| bad(&format!("{error}")))?;
+        let address: ServerAddr = url.parse().map_err(not_an_address)?;
         if address.is_websocket() {
             return Err(bad("speaks WebSocket; use nats:// or tls://"));
         }
@@ -108,7 +108,7 @@ impl NatsConfig {
             return Err(bad("has more than a server in it; options are settings of their own"));
         }
         let plain = format!("{scheme}://{host}:{port}");
-        self.servers.push(plain.parse().map_err(|error| bad(&format!("{error}")))?);
+        self.servers.push(plain.parse().map_err(not_an_address)?);
         Ok(())
     }
 
@@ -236,6 +236,13 @@ impl fmt::Debug for NatsConfig {
 }
 
 /// The URL may carry a password: it is not repeated.
+/// What stands behind a colon repeats a part of the URL, which may be long or a secret.
+fn not_an_address(error: impl fmt::Display) -> Error {
+    let why = error.to_string();
+    let why = why.split(':').next().unwrap_or_default();
+    bad(&format!("is not nats://host or tls://host: {why}"))
+}
+
 fn bad(why: &str) -> Error {
     Error::new(Kind::InvalidConfig, format!("the address of the NATS server {why}"))
         .from_adapter(NAME)
