@@ -95,14 +95,16 @@ mod relay;
 
 pub use relay::{Relay, RunningRelay};
 
-pub use relevo_core::dead_letters::{DeadFilter, DeadLetter, Operate};
+pub use relevo_core::dead_letters::{DeadFilter, DeadLetter, Operate, ReplayProgress};
 pub use relevo_core::error::{Error, ErrorClass, Kind, Result};
 pub use relevo_core::event::{Event, EventId, Headers, NewEvent, TopicFilter, header};
 pub use relevo_core::inbox::{
     Answer, Consumer, Consuming, Direct, Effect, Failure, Handler, Settled, TxDriver,
 };
 pub use relevo_core::limits::Limits;
-pub use relevo_core::outbox::{Capabilities, PublishIn, Retention, Start, Store, Subscription};
+pub use relevo_core::outbox::{
+    Capabilities, MemberId, PublishIn, Retention, Start, Store, Subscription, adopt,
+};
 pub use relevo_core::relay::{AfterDead, RelayConfig};
 pub use relevo_core::retry::RetryPolicy;
 pub use relevo_core::{broker, telemetry};

@@ -1,0 +1,325 @@
+//! The command line. Every option is also a variable of the environment.
+
+use anyhow::{Context, Result};
+use chrono::Utc;
+use clap::{Args, Parser, Subcommand};
+use relevo::{ErrorClass, EventId};
+use smartedify::config::{BrokerArgs, OutboxArgs, ServiceDb, admin_token};
+use smartedify::db::Db;
+use smartedify::embedded::{self, Break, Options};
+use smartedify::http::{Api, watch_broker};
+use smartedify::outbox::{Outbox, cleanup, dead_letters};
+use smartedify::tenants::Tenants;
+use smartedify::{downstream, load, metrics, migrate, wall_clock};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// SmartEdify's tenant service on Relevo: changes and their events commit together, the relay takes the events to NATS
+/// JetStream or Kafka, a downstream consumer does each effect once.
+///
+/// Without anything installed:  smartedify demo
+///
+/// On PostgreSQL and NATS (compose.yaml starts both):
+///   export DATABASE_URL=postgres://postgres:relevo@127.0.0.1:5432/tenants
+///   export DOWNSTREAM_DATABASE_URL=postgres://postgres:relevo@127.0.0.1:5432/directory
+///   export SMARTEDIFY_BROKER_URL=nats://127.0.0.1:4222
+///   smartedify serve      the API and the relay
+///   smartedify consume    the downstream service
+#[derive(Debug, Parser)]
+#[command(version, verbatim_doc_comment)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The API, with the relay of its outbox
+    Serve(Serve),
+    /// A further relay of the outbox, without the API
+    Relay(Relay),
+    /// The downstream service: consumes from the broker into its own database
+    Consume(Consume),
+    /// Bring the tables up to date
+    Migrate(Migrate),
+    /// Show the newest dead letters
+    Dlq(ServiceDb),
+    /// Send dead letters again
+    Reprocess(Reprocess),
+    /// Delete what is older than its retention, now
+    Cleanup(Cleanup),
+    /// All of it in this process on SQLite, with traffic, faults and a verdict
+    Demo(Demo),
+    /// How much it holds: events a second, and how long they take
+    Load(load::LoadArgs),
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    #[command(flatten)]
+    relay: Relay,
+
+    /// Where the API listens
+    #[arg(long, env = "SMARTEDIFY_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+
+    /// The token for /admin; without it nobody may use it
+    #[arg(long, env = "SMARTEDIFY_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Relay {
+    #[command(flatten)]
+    service: ServiceDb,
+    #[command(flatten)]
+    broker: BrokerArgs,
+    #[command(flatten)]
+    outbox: OutboxArgs,
+
+    /// The label `service` of every metric
+    #[arg(long, env = "SMARTEDIFY_SERVICE", value_name = "NAME", default_value = "tenant-service")]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct Consume {
+    /// The downstream service's own database
+    #[arg(long = "database", env = "DOWNSTREAM_DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    url: String,
+    #[command(flatten)]
+    broker: BrokerArgs,
+}
+
+#[derive(Debug, Args)]
+struct Migrate {
+    #[command(flatten)]
+    service: ServiceDb,
+
+    /// Also partition the outbox by month (PostgreSQL)
+    #[arg(long)]
+    partition: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Reprocess {
+    /// This event
+    #[arg(long, value_name = "ID")]
+    event: Option<EventId>,
+
+    /// Those of this class: transient, permanent, poison or unknown
+    #[arg(long, value_name = "CLASS", value_parser = class)]
+    class: Option<ErrorClass>,
+
+    /// All of them
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    service: ServiceDb,
+}
+
+#[derive(Debug, Args)]
+struct Cleanup {
+    #[command(flatten)]
+    service: ServiceDb,
+    #[command(flatten)]
+    outbox: OutboxArgs,
+}
+
+#[derive(Debug, Args)]
+struct Demo {
+    /// Run for so many seconds
+    #[arg(long = "for", value_name = "S", default_value_t = 20)]
+    seconds: u64,
+
+    /// Changes a second
+    #[arg(long, default_value_t = 50)]
+    rate: u32,
+
+    /// Break this meanwhile, one after the other; several parted by commas
+    #[arg(long = "break", value_enum, value_delimiter = ',')]
+    breaks: Vec<Break>,
+
+    /// Keep everything in this folder [default: a temporary one]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+fn class(text: &str) -> Result<ErrorClass, String> {
+    let found = ErrorClass::ALL.into_iter().find(|class| class.as_str() == text);
+    found.ok_or_else(|| "transient, permanent, poison or unknown".to_owned())
+}
+
+impl Cli {
+    pub(crate) async fn run(self) -> Result<ExitCode> {
+        match self.command {
+            Command::Serve(serve) => serve.run().await?,
+            Command::Relay(relay) => relay.run().await?,
+            Command::Consume(consume) => consume.run().await?,
+            Command::Migrate(migrate) => migrate.run().await?,
+            Command::Dlq(service) => dlq(&service).await?,
+            Command::Reprocess(reprocess) => return reprocess.run().await,
+            Command::Cleanup(cleanup) => cleanup.run().await?,
+            Command::Demo(demo) => return demo.run().await,
+            Command::Load(load) => return load.run().await,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A name that no other process has.
+fn member(role: &str) -> String {
+    format!("{role}-{}-{}", std::process::id(), EventId::fresh())
+}
+
+async fn told_to_stop() -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+    }
+    Ok(())
+}
+
+impl Relay {
+    /// Brings everything to where the relay can start.
+    async fn prepare(&self) -> Result<(Db, Outbox)> {
+        let db = Db::open(&self.service.url).await.context("the service's database")?;
+        migrate::tenants(&db).await?;
+        let outbox = Outbox::adopt(&self.service.url).await?;
+        // The broker may be down for now: events wait in the outbox, and so does this.
+        let broker = self.broker.broker();
+        tokio::spawn(async move {
+            while let Err(error) = broker.prepare().await {
+                tracing::warn!(error = format!("{error:#}"), "the broker is not ready; trying again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        Ok((db, outbox))
+    }
+
+    async fn start(&self, outbox: &Outbox) -> Result<relevo::RunningRelay> {
+        let publisher = self.broker.broker().publisher()?;
+        Ok(outbox.relay(&member("relay"), &self.outbox.settings(), publisher).await?)
+    }
+
+    async fn run(self) -> Result<()> {
+        let (_, outbox) = self.prepare().await?;
+        let relay = self.start(&outbox).await?;
+        println!("relaying");
+        told_to_stop().await?;
+        Ok(relay.stop().await?)
+    }
+}
+
+impl Serve {
+    async fn run(self) -> Result<()> {
+        let metrics = metrics::install(&self.relay.name)?;
+        let (db, outbox) = self.relay.prepare().await?;
+        let relay = self.relay.start(&outbox).await?;
+        let api = Api {
+            tenants: Tenants::on(db.clone()),
+            db: db.clone(),
+            outbox,
+            metrics: Some(metrics.clone()),
+            admin_token: admin_token(self.admin_token.as_deref()),
+            broker_down: watch_broker(&relay),
+        };
+        let listener = TcpListener::bind(self.listen).await?;
+        println!("listening on http://{}", listener.local_addr()?);
+        tokio::spawn(metrics::run(db.clone(), metrics, Duration::from_secs(2)));
+        let keep = self.relay.outbox.keep();
+        tokio::spawn(cleanup::run(db, wall_clock(), keep, Duration::from_secs(3600)));
+        let stop = async { drop(told_to_stop().await) };
+        axum::serve(listener, api.router()).with_graceful_shutdown(stop).await?;
+        Ok(relay.stop().await?)
+    }
+}
+
+impl Consume {
+    async fn run(self) -> Result<()> {
+        let broker = self.broker.broker();
+        broker.prepare().await?;
+        let consuming = downstream::consumer::start(&self.url, &broker, &member("consumer")).await?;
+        println!("consuming");
+        told_to_stop().await?;
+        Ok(consuming.stop(Duration::from_secs(30)).await?)
+    }
+}
+
+impl Migrate {
+    async fn run(self) -> Result<()> {
+        let db = Db::open(&self.service.url).await?;
+        let applied = migrate::tenants(&db).await?;
+        for name in &applied {
+            println!("applied {name}");
+        }
+        if applied.is_empty() {
+            println!("nothing to apply");
+        }
+        if self.partition {
+            let done = migrate::partition(&db).await?;
+            println!("{}", if done { "outbox_events is partitioned by month" } else { "SQLite has no partitions" });
+        }
+        Outbox::adopt(&self.service.url).await?;
+        Ok(())
+    }
+}
+
+async fn dlq(service: &ServiceDb) -> Result<()> {
+    let db = Db::open(&service.url).await?;
+    for dead in dead_letters::list(&db, 100).await? {
+        println!("{}", serde_json::to_string(&dead)?);
+    }
+    Ok(())
+}
+
+impl Reprocess {
+    async fn run(self) -> Result<ExitCode> {
+        let outbox = Outbox::adopt(&self.service.url).await?;
+        let which = dead_letters::Which { event_id: self.event, error_class: self.class };
+        let asked = dead_letters::reprocess(&outbox, &which).await?;
+        println!("{} to be sent again by the relay", asked.total);
+        Ok(if asked.total > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+impl Cleanup {
+    async fn run(self) -> Result<()> {
+        let db = Db::open(&self.service.url).await?;
+        let gone = cleanup::sweep(&db, Utc::now(), self.outbox.keep()).await?;
+        println!("{} published events and {} dead letters are gone", gone.published, gone.dead);
+        Ok(())
+    }
+}
+
+impl Demo {
+    async fn run(self) -> Result<ExitCode> {
+        let temporary = tempfile::tempdir()?;
+        let folder = self.dir.clone().unwrap_or_else(|| temporary.path().to_owned());
+        let mut options = Options::in_folder(folder);
+        options.rate = self.rate;
+        options.metrics = Some(metrics::install("tenant-service")?);
+        let running = embedded::start(options).await?;
+        println!("the API, open on loopback only: http://{}", running.addresses().api);
+        let part = Duration::from_secs(self.seconds) / (self.breaks.len() as u32 + 1);
+        tokio::time::sleep(part).await;
+        for what in self.breaks {
+            println!("broken: {what:?}");
+            running.break_it(what).await?;
+            tokio::time::sleep(part / 2).await;
+            running.mend();
+            tokio::time::sleep(part / 2).await;
+        }
+        let verdict = running.finish(Duration::from_secs(120)).await?;
+        println!("{}", serde_json::to_string(&verdict.report)?);
+        verdict.broken.iter().for_each(|broken| eprintln!("BROKEN: {broken}"));
+        Ok(if verdict.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
