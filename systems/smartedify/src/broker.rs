@@ -1,7 +1,7 @@
 //! Where events go: NATS JetStream, which the document prefers, or Kafka, its way out. One of them is chosen before the
 //! start and stays: changed while events are under way, the later ones of a tenant could arrive first.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use relevo::broker::{Publisher, Subscriber, Topology};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Broker {
 pub enum At {
     /// NATS servers: `nats://host:4222`.
     Nats(String),
-    /// Kafka brokers: `host:9092`.
+    /// Kafka brokers: `kafka://host:9092`.
     Kafka(String),
 }
 
@@ -156,7 +156,8 @@ macro_rules! without {
     ($module:ident, $feature:literal) => {
         #[cfg(not(feature = $feature))]
         mod $module {
-            use super::{Broker, Publisher, Result, Subscriber, Topology, bail};
+            use super::{Broker, Publisher, Result, Subscriber, Topology};
+            use anyhow::bail;
 
             const WHY: &str =
                 concat!("this build knows no ", $feature, ": build it with --features ", $feature);

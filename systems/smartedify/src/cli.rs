@@ -2,12 +2,13 @@
 
 use anyhow::{Context, Result};
 use chrono::Utc;
-use clap::{Args, Parser, Subcommand};
-use relevo::{ErrorClass, EventId};
+use clap::{ArgGroup, Args, Parser, Subcommand};
+use relevo::{ErrorClass, EventId, Kind};
+use smartedify::broker::Broker;
 use smartedify::config::{BrokerArgs, OutboxArgs, ServiceDb, admin_token};
 use smartedify::db::Db;
 use smartedify::embedded::{self, Break, Options};
-use smartedify::http::{Api, watch_broker};
+use smartedify::http::{Api, follow_broker};
 use smartedify::outbox::{Outbox, cleanup, dead_letters};
 use smartedify::tenants::Tenants;
 use smartedify::{downstream, load, metrics, migrate, wall_clock};
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 /// SmartEdify's tenant service on Relevo: changes and their events commit together, the relay takes the events to NATS
 /// JetStream or Kafka, a downstream consumer does each effect once.
@@ -64,7 +66,12 @@ struct Serve {
     relay: Relay,
 
     /// Where the API listens
-    #[arg(long, env = "SMARTEDIFY_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    #[arg(
+        long,
+        env = "SMARTEDIFY_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8080"
+    )]
     listen: SocketAddr,
 
     /// The token for /admin; without it nobody may use it
@@ -89,7 +96,12 @@ struct Relay {
 #[derive(Debug, Args)]
 struct Consume {
     /// The downstream service's own database
-    #[arg(long = "database", env = "DOWNSTREAM_DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(
+        long = "database",
+        env = "DOWNSTREAM_DATABASE_URL",
+        value_name = "URL",
+        hide_env_values = true
+    )]
     url: String,
     #[command(flatten)]
     broker: BrokerArgs,
@@ -106,7 +118,7 @@ struct Migrate {
 }
 
 #[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
+#[command(group(ArgGroup::new("which").args(["event", "class", "all"]).required(true).multiple(true)))]
 struct Reprocess {
     /// This event
     #[arg(long, value_name = "ID")]
@@ -188,48 +200,57 @@ async fn told_to_stop() -> Result<()> {
 }
 
 impl Relay {
-    /// Brings everything to where the relay can start.
-    async fn prepare(&self) -> Result<(Db, Outbox)> {
+    async fn open(&self) -> Result<(Db, Outbox)> {
         let db = Db::open(&self.service.url).await.context("the service's database")?;
         migrate::tenants(&db).await?;
-        let outbox = Outbox::adopt(&self.service.url).await?;
-        // The broker may be down for now: events wait in the outbox, and so does this.
+        Ok((db, Outbox::adopt(&self.service.url).await?))
+    }
+
+    /// Relays until told to stop, as soon as the broker has what must be there: before that it could only refuse.
+    async fn work(&self, outbox: Outbox, down: watch::Sender<bool>) -> Result<()> {
         let broker = self.broker.broker();
-        tokio::spawn(async move {
-            while let Err(error) = broker.prepare().await {
-                tracing::warn!(error = format!("{error:#}"), "the broker is not ready; trying again");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        });
-        Ok((db, outbox))
-    }
-
-    async fn start(&self, outbox: &Outbox) -> Result<relevo::RunningRelay> {
-        let publisher = self.broker.broker().publisher()?;
-        Ok(outbox.relay(&member("relay"), &self.outbox.settings(), publisher).await?)
-    }
-
-    async fn run(self) -> Result<()> {
-        let (_, outbox) = self.prepare().await?;
-        let relay = self.start(&outbox).await?;
-        println!("relaying");
+        let publisher = broker.publisher()?;
+        tokio::select! {
+            prepared = ready(&broker) => prepared?,
+            stopped = told_to_stop() => return stopped,
+        }
+        let relay = outbox.relay(&member("relay"), &self.outbox.settings(), publisher).await?;
+        follow_broker(&relay, down);
         told_to_stop().await?;
         Ok(relay.stop().await?)
     }
+
+    async fn run(self) -> Result<()> {
+        let (_, outbox) = self.open().await?;
+        println!("relaying");
+        self.work(outbox, watch::channel(true).0).await
+    }
+}
+
+/// Tries until the broker has its streams. Meanwhile events wait in the outbox, where they are safe.
+async fn ready(broker: &Broker) -> Result<()> {
+    while let Err(error) = broker.prepare().await {
+        if error.downcast_ref().is_some_and(|e: &relevo::Error| e.kind() == Kind::InvalidConfig) {
+            return Err(error);
+        }
+        tracing::warn!(error = format!("{error:#}"), "the broker is not ready; trying again");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Ok(())
 }
 
 impl Serve {
     async fn run(self) -> Result<()> {
         let metrics = metrics::install(&self.relay.name)?;
-        let (db, outbox) = self.relay.prepare().await?;
-        let relay = self.relay.start(&outbox).await?;
+        let (db, outbox) = self.relay.open().await?;
+        let (down, broker_down) = watch::channel(true);
         let api = Api {
             tenants: Tenants::on(db.clone()),
             db: db.clone(),
-            outbox,
+            outbox: outbox.clone(),
             metrics: Some(metrics.clone()),
             admin_token: admin_token(self.admin_token.as_deref()),
-            broker_down: watch_broker(&relay),
+            broker_down,
         };
         let listener = TcpListener::bind(self.listen).await?;
         println!("listening on http://{}", listener.local_addr()?);
@@ -237,16 +258,18 @@ impl Serve {
         let keep = self.relay.outbox.keep();
         tokio::spawn(cleanup::run(db, wall_clock(), keep, Duration::from_secs(3600)));
         let stop = async { drop(told_to_stop().await) };
-        axum::serve(listener, api.router()).with_graceful_shutdown(stop).await?;
-        Ok(relay.stop().await?)
+        let served =
+            async { Ok(axum::serve(listener, api.router()).with_graceful_shutdown(stop).await?) };
+        tokio::try_join!(served, self.relay.work(outbox, down)).map(drop)
     }
 }
 
 impl Consume {
     async fn run(self) -> Result<()> {
         let broker = self.broker.broker();
-        broker.prepare().await?;
-        let consuming = downstream::consumer::start(&self.url, &broker, &member("consumer")).await?;
+        ready(&broker).await?;
+        let consuming =
+            downstream::consumer::start(&self.url, &broker, &member("consumer")).await?;
         println!("consuming");
         told_to_stop().await?;
         Ok(consuming.stop(Duration::from_secs(30)).await?)
@@ -265,7 +288,14 @@ impl Migrate {
         }
         if self.partition {
             let done = migrate::partition(&db).await?;
-            println!("{}", if done { "outbox_events is partitioned by month" } else { "SQLite has no partitions" });
+            println!(
+                "{}",
+                if done {
+                    "outbox_events is partitioned by month"
+                } else {
+                    "SQLite has no partitions"
+                }
+            );
         }
         Outbox::adopt(&self.service.url).await?;
         Ok(())
@@ -283,7 +313,10 @@ async fn dlq(service: &ServiceDb) -> Result<()> {
 impl Reprocess {
     async fn run(self) -> Result<ExitCode> {
         let outbox = Outbox::adopt(&self.service.url).await?;
-        let which = dead_letters::Which { event_id: self.event, error_class: self.class };
+        let which = match self.all {
+            true => dead_letters::Which::default(),
+            false => dead_letters::Which { event_id: self.event, error_class: self.class },
+        };
         let asked = dead_letters::reprocess(&outbox, &which).await?;
         println!("{} to be sent again by the relay", asked.total);
         Ok(if asked.total > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

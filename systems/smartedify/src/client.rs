@@ -65,7 +65,8 @@ impl Client {
 
     /// Sends a request.
     pub async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer> {
-        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        let mut request =
+            Request::builder().method(method).uri(format!("http://{}{path}", self.address));
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }

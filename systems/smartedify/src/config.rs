@@ -32,8 +32,14 @@ pub struct BrokerArgs {
     #[arg(long, env = "SMARTEDIFY_BROKER", value_enum, default_value = "nats")]
     pub broker: BrokerKind,
 
-    /// Where it is: nats://host:4222 (several parted by commas), or host:9092
-    #[arg(long, env = "SMARTEDIFY_BROKER_URL", value_name = "URL", default_value = "nats://127.0.0.1:4222", hide_env_values = true)]
+    /// Where it is: nats://host:4222 or kafka://host:9092, several parted by commas
+    #[arg(
+        long,
+        env = "SMARTEDIFY_BROKER_URL",
+        value_name = "URL",
+        default_value = "nats://127.0.0.1:4222",
+        hide_env_values = true
+    )]
     pub broker_url: String,
 
     /// The stream (NATS) or topic (Kafka)

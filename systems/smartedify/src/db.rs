@@ -201,7 +201,9 @@ impl Db {
     /// Every row of a query, outside of any transaction.
     pub async fn rows<R: Readable>(&self, sql: &Sql, args: &[Arg]) -> Result<Vec<R>> {
         match self {
-            Self::Postgres(pool) => Conn::Postgres(&mut *pool.acquire().await?).rows(sql, args).await,
+            Self::Postgres(pool) => {
+                Conn::Postgres(&mut *pool.acquire().await?).rows(sql, args).await
+            }
             Self::Sqlite(pool) => Conn::Sqlite(&mut *pool.acquire().await?).rows(sql, args).await,
         }
     }

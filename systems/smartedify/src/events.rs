@@ -111,7 +111,8 @@ pub struct Invalid(String);
 impl TenantEvent {
     /// Reads and checks an event.
     pub fn read(event: &Event) -> Result<Self, Invalid> {
-        let read: Self = serde_json::from_slice(&event.payload).map_err(|e| Invalid(e.to_string()))?;
+        let read: Self =
+            serde_json::from_slice(&event.payload).map_err(|e| Invalid(e.to_string()))?;
         let expect = |holds: bool, what: &str| match holds {
             true => Ok(()),
             false => Err(Invalid(what.to_owned())),
@@ -139,7 +140,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let governance = Governance { quorum_percent: 51, voting: Voting::ByShare, president: None };
+        let governance =
+            Governance { quorum_percent: 51, voting: Voting::ByShare, president: None };
         let change = Change::GovernanceChanged { governance };
         let written = TenantEvent { tenant_id: "t".into(), version: 3, change };
         let payload = serde_json::to_string(&written).unwrap();
@@ -158,7 +160,12 @@ mod tests {
             ("tenant.created", "u", created, "another tenant"),
             ("tenant.created", "t", "{}", "missing field"),
             ("tenant.created", "t", "no JSON", "expected"),
-            ("tenant.deleted", "t", r#"{"type":"tenant.deleted","tenant_id":"t","version":1}"#, "unknown variant"),
+            (
+                "tenant.deleted",
+                "t",
+                r#"{"type":"tenant.deleted","tenant_id":"t","version":1}"#,
+                "unknown variant",
+            ),
         ] {
             let error = TenantEvent::read(&event(topic, key, payload)).unwrap_err().to_string();
             assert!(error.contains(why), "{payload}: {error}");

@@ -2,8 +2,8 @@
 
 use crate::config::{BrokerArgs, OutboxArgs, ServiceDb};
 use crate::db::{Db, Sql};
-use crate::embedded::verify::{self, Order};
 use crate::embedded::journal::{Tally, Told};
+use crate::embedded::verify::{self, Order};
 use crate::events::{Governance, Voting};
 use crate::outbox::Outbox;
 use crate::tenants::Tenants;
@@ -26,7 +26,12 @@ pub struct LoadArgs {
     outbox: OutboxArgs,
 
     /// The downstream service's own database
-    #[arg(long = "downstream", env = "DOWNSTREAM_DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(
+        long = "downstream",
+        env = "DOWNSTREAM_DATABASE_URL",
+        value_name = "URL",
+        hide_env_values = true
+    )]
     downstream: String,
 
     /// Events a second; 0 means as many as it takes
@@ -56,14 +61,21 @@ type Begun = HashMap<String, DateTime<Utc>>;
 impl LoadArgs {
     /// Runs, prints, and fails if anything was lost.
     pub async fn run(self) -> Result<ExitCode> {
-        ensure!(self.clients > 0 && self.per_request > 0 && self.tenants >= self.clients * self.per_request);
-        let (service, downstream) = (Db::open(&self.service.url).await?, Db::open(&self.downstream).await?);
+        ensure!(
+            self.clients > 0
+                && self.per_request > 0
+                && self.tenants >= self.clients * self.per_request
+        );
+        let (service, downstream) =
+            (Db::open(&self.service.url).await?, Db::open(&self.downstream).await?);
         migrate::tenants(&service).await?;
         let broker = self.broker.broker();
         broker.prepare().await?;
         let outbox = Outbox::adopt(&self.service.url).await?;
-        let consuming = downstream::consumer::start(&self.downstream, &broker, "load-consumer").await?;
-        let relay = outbox.relay("load-relay", &self.outbox.settings(), broker.publisher()?).await?;
+        let consuming =
+            downstream::consumer::start(&self.downstream, &broker, "load-consumer").await?;
+        let relay =
+            outbox.relay("load-relay", &self.outbox.settings(), broker.publisher()?).await?;
 
         let tenants = Tenants::on(service.clone());
         let ids = create(&tenants, self.tenants).await?;
@@ -77,7 +89,8 @@ impl LoadArgs {
         relay.stop().await?;
         consuming.stop(Duration::from_secs(30)).await?;
         let told: Vec<Told> = Vec::new();
-        let verdict = verify::judge(&service, &downstream, Tally::default(), &told, Order::Kept).await?;
+        let verdict =
+            verify::judge(&service, &downstream, Tally::default(), &told, Order::Kept).await?;
         println!("{}", serde_json::to_string(&verdict.report)?);
         verdict.broken.iter().for_each(|broken| eprintln!("BROKEN: {broken}"));
         Ok(if verdict.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -88,7 +101,13 @@ impl LoadArgs {
         let until = Instant::now() + Duration::from_secs(self.seconds);
         let mut clients = JoinSet::new();
         for own in ids.chunks(ids.len().div_ceil(self.clients)) {
-            clients.spawn(client(tenants.clone(), own.to_vec(), self.per_request, self.pause(), until));
+            clients.spawn(client(
+                tenants.clone(),
+                own.to_vec(),
+                self.per_request,
+                self.pause(),
+                until,
+            ));
         }
         let mut begun = Begun::new();
         while let Some(client) = clients.join_next().await {
@@ -103,7 +122,13 @@ impl LoadArgs {
         if self.rate == 0 { Duration::ZERO } else { Duration::from_secs_f64(1.0 / requests) }
     }
 
-    async fn tell(&self, begun: &Begun, written: Duration, all: Duration, downstream: &Db) -> Result<()> {
+    async fn tell(
+        &self,
+        begun: &Begun,
+        written: Duration,
+        all: Duration,
+        downstream: &Db,
+    ) -> Result<()> {
         let effects = Sql::each(
             "SELECT event_id, (extract(epoch FROM at) * 1000)::bigint FROM audit_log",
             "SELECT event_id, CAST((julianday(at) - 2440587.5) * 86400000.0 AS INTEGER) FROM audit_log",
@@ -163,7 +188,10 @@ async fn client(
 
 /// Waits until every change has taken effect; answers when that was.
 async fn settled(service: &Db, downstream: &Db, patience: Duration) -> Result<Instant> {
-    let made = Sql::each("SELECT coalesce(sum(version), 0)::bigint FROM tenants", "SELECT coalesce(sum(version), 0) FROM tenants");
+    let made = Sql::each(
+        "SELECT coalesce(sum(version), 0)::bigint FROM tenants",
+        "SELECT coalesce(sum(version), 0) FROM tenants",
+    );
     let done = Sql::both("SELECT count(*) FROM audit_log");
     let wanted = service.number(&made, &[]).await?;
     let began = Instant::now();

@@ -122,7 +122,8 @@ impl Tenants {
         if let Some(problem) = governance.problem() {
             return Err(Refused::Invalid(problem));
         }
-        let text = serde_json::to_string(&governance).map_err(|e| Refused::Invalid(e.to_string()))?;
+        let text =
+            serde_json::to_string(&governance).map_err(|e| Refused::Invalid(e.to_string()))?;
         let change = Change::GovernanceChanged { governance };
         self.commit(known(tenant)?, GOVERN, vec![text.into()], None, change).await
     }
@@ -158,7 +159,8 @@ impl Tenants {
 
     /// A bug of the service, on request: a change whose event makes no sense.
     pub(crate) async fn change_nonsensically(&self, tenant: &str) -> Result<Changed> {
-        let governance = Governance { quorum_percent: 255, voting: Voting::ByHead, president: None };
+        let governance =
+            Governance { quorum_percent: 255, voting: Voting::ByHead, president: None };
         let change = Change::GovernanceChanged { governance };
         self.commit(known(tenant)?, TOUCH, Vec::new(), None, change).await
     }
@@ -242,12 +244,12 @@ async fn govern_all(
     tenants: &[String],
     governance: &Governance,
 ) -> Result<Vec<Changed>> {
-    let json = |value: serde_json::Result<String>| value.map_err(|e| Refused::Invalid(e.to_string()));
+    let json =
+        |value: serde_json::Result<String>| value.map_err(|e| Refused::Invalid(e.to_string()));
     let ids = json(serde_json::to_string(tenants))?;
     conn.rows::<(String,)>(&HOLD_ALL, &[ids.clone().into()]).await?;
     let governed = json(serde_json::to_string(governance))?;
-    let rows: Vec<(String, i64)> =
-        conn.rows(&GOVERN_ALL, &[ids.into(), governed.into()]).await?;
+    let rows: Vec<(String, i64)> = conn.rows(&GOVERN_ALL, &[ids.into(), governed.into()]).await?;
     if rows.len() != tenants.len() {
         return Err(Refused::NotFound(format!("among {}", tenants.len())));
     }
@@ -285,7 +287,9 @@ async fn write(
 
 fn taken(error: sqlx::Error) -> Refused {
     match error.as_database_error() {
-        Some(known) if known.is_unique_violation() => Refused::Conflict("it is there already".into()),
+        Some(known) if known.is_unique_violation() => {
+            Refused::Conflict("it is there already".into())
+        }
         _ => Refused::Database(error),
     }
 }

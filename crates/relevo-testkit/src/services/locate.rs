@@ -105,6 +105,17 @@ pub(crate) fn java() -> Result<PathBuf> {
     Ok(if found.is_dir() { found.join("bin/java") } else { found })
 }
 
+/// Prometheus' tool for rules.
+pub(crate) fn promtool() -> Result<PathBuf> {
+    let mut search = Search::new("promtool".to_owned());
+    search.variable("RELEVO_PROMTOOL", Path::to_path_buf);
+    for servers in cached_servers() {
+        search.place(servers.join("promtool/bin/promtool"), Path::to_path_buf);
+    }
+    search.on_path("promtool");
+    search.end()
+}
+
 /// A Python 3 that can import psycopg, pika, nats, confluent_kafka and cloudevents.
 pub fn python() -> Result<PathBuf> {
     let mut search = Search::new("Python with clients".to_owned());

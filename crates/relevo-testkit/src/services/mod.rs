@@ -23,6 +23,7 @@
 //! - [`Postgres`], [`PgBouncer`]: databases
 //! - [`RabbitMq`], [`Nats`], [`Kafka`]: brokers
 //! - [`Cluster`]: three of one kind
+//! - [`Promtool`]: judges alert rules
 //! - [`Certificates`]: for those that listen with TLS
 //! - [`Proxy`]: a network with faults before any of them
 //! - [`sql`]: a statement or two without a driver of one's own
@@ -39,6 +40,7 @@ mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
+mod promtool;
 mod proxy;
 mod rabbitmq;
 pub mod sql;
@@ -53,6 +55,7 @@ pub use locate::{pg_client, pg_client_for, python};
 pub use nats::{Nats, NatsLogin, NatsOptions};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, PostgresOptions, TLS_ONLY};
+pub use promtool::Promtool;
 pub use proxy::Proxy;
 pub use rabbitmq::{RabbitMq, RabbitMqOptions};
 pub use tls::{Certificates, ClientCertificates, Identity, TlsFiles};

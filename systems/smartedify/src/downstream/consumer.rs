@@ -52,14 +52,16 @@ pub async fn start(url: &str, broker: &Broker, member: &str) -> Result<Consuming
             let store = PostgresStore::connect(url).await?;
             store.migrate().await?;
             let driver = SqlxPostgres::new(pool);
-            Consumer::new(CONSUMER, subscriber, driver, Directory).start(Arc::new(store), member)
+            Consumer::new(CONSUMER, subscriber, driver, Directory)
+                .start(Arc::new(store), member)
                 .await?
         }
         Db::Sqlite(pool) => {
             let store = SqliteStore::open(url)?;
             store.migrate().await?;
             let driver = SqlxSqlite::new(pool);
-            Consumer::new(CONSUMER, subscriber, driver, Directory).start(Arc::new(store), member)
+            Consumer::new(CONSUMER, subscriber, driver, Directory)
+                .start(Arc::new(store), member)
                 .await?
         }
     })

@@ -62,7 +62,10 @@ impl Direct {
     /// A wave shares a transaction; if that fails each event has its own, so that each has an answer of its own.
     async fn effects(&self, events: &[&Event]) -> Vec<Confirm> {
         if let Ok(applied) = self.together(events).await {
-            events.iter().zip(applied).for_each(|(event, applied)| self.note(event, applied.into()));
+            events
+                .iter()
+                .zip(applied)
+                .for_each(|(event, applied)| self.note(event, applied.into()));
             return events.iter().map(|_| Confirm::Stored).collect();
         }
         let mut confirms = Vec::new();
@@ -84,7 +87,10 @@ impl Direct {
     fn fail(&self, events: &[&Event]) -> Vec<Confirm> {
         events.iter().for_each(|event| self.note(event, Attempt::Failed));
         let (class, error) = (ErrorClass::Transient, "the directory fails, on request".to_owned());
-        events.iter().map(|_| Confirm::Refused { class, error: error.clone(), after: None }).collect()
+        events
+            .iter()
+            .map(|_| Confirm::Refused { class, error: error.clone(), after: None })
+            .collect()
     }
 }
 

@@ -27,21 +27,21 @@ pub use verify::{Report, Verdict};
 
 use crate::db::Db;
 use crate::downstream::direct::{Direct, Trouble};
-use crate::http::{Api, watch_broker};
+use crate::http::{Api, follow_broker};
 use crate::migrate;
 use crate::outbox::{Outbox, Settings, dead_letters};
 use crate::tenants::Tenants;
 use anyhow::Result;
 use journal::{Acknowledged, Journal};
 use metrics_exporter_prometheus::PrometheusHandle;
-use relevo::RunningRelay;
+use relevo::{EventId, RunningRelay};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use traffic::Traffic;
 
@@ -119,7 +119,7 @@ pub struct Figures {
 pub struct Running {
     addresses: Addresses,
     parts: Parts,
-    relay: Mutex<(u32, RunningRelay)>,
+    relay: Mutex<RunningRelay>,
     traffic: Option<Traffic>,
     _server: JoinSet<()>,
 }
@@ -137,11 +137,11 @@ struct Parts {
 }
 
 impl Parts {
-    async fn relay(&self, number: u32) -> Result<RunningRelay> {
+    async fn relay(&self) -> Result<RunningRelay> {
         let direct = Direct::to(self.downstream.clone())
             .noting(self.attempts.clone())
             .troubled_by(self.trouble.clone());
-        let member = format!("relay-{}-{number}", std::process::id());
+        let member = format!("relay-{}", EventId::fresh());
         Ok(self.outbox.relay(&member, &self.settings, Box::new(direct)).await?)
     }
 }
@@ -150,14 +150,16 @@ impl Parts {
 pub async fn start(options: Options) -> Result<Running> {
     std::fs::create_dir_all(&options.folder)?;
     let parts = open(&options).await?;
-    let relay = parts.relay(1).await?;
+    let relay = parts.relay().await?;
+    let (down, broker_down) = watch::channel(false);
+    follow_broker(&relay, down);
     let api = Api {
         tenants: parts.tenants.clone(),
         db: parts.service.clone(),
         outbox: parts.outbox.clone(),
         metrics: options.metrics.clone(),
         admin_token: options.admin_token.as_deref().map(Arc::from),
-        broker_down: watch_broker(&relay),
+        broker_down,
     };
     let listener = TcpListener::bind(options.listen).await?;
     let addresses = Addresses { api: listener.local_addr()? };
@@ -171,9 +173,9 @@ pub async fn start(options: Options) -> Result<Running> {
         }
     });
     let acknowledged = parts.acknowledged.clone();
-    let traffic = (options.rate > 0)
-        .then(|| Traffic::start(addresses.api, options.rate, acknowledged));
-    Ok(Running { addresses, parts, relay: Mutex::new((1, relay)), traffic, _server: server })
+    let traffic =
+        (options.rate > 0).then(|| Traffic::start(addresses.api, options.rate, acknowledged));
+    Ok(Running { addresses, parts, relay: Mutex::new(relay), traffic, _server: server })
 }
 
 async fn open(options: &Options) -> Result<Parts> {
@@ -245,9 +247,7 @@ impl Running {
 
     /// The new one is there before the old one is gone: for a while two work the table.
     async fn another_relay(&self) -> Result<()> {
-        let mut relay = self.relay.lock().await;
-        let number = relay.0 + 1;
-        *relay = (number, self.parts.relay(number).await?);
+        *self.relay.lock().await = self.parts.relay().await?;
         Ok(())
     }
 
@@ -261,8 +261,7 @@ impl Running {
         while self.parts.outbox.pending().await?.rows > 0 && began.elapsed() < patience {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let (_, relay) = self.relay.into_inner();
-        relay.stop().await?;
+        self.relay.into_inner().stop().await?;
         let parts = &self.parts;
         let (tally, told) = (parts.attempts.tally(), parts.acknowledged.read()?);
         verify::judge(&parts.service, &parts.downstream, tally, &told, verify::Order::Kept).await

@@ -17,8 +17,16 @@ use tokio::task::JoinSet;
 /// Requests under way at once.
 const AT_ONCE: usize = 8;
 
-const BUILDINGS: [&str; 8] =
-    ["Mirador", "Los Tilos", "Alameda", "El Faro", "Santa Rosa", "La Cumbre", "Del Parque", "Bellavista"];
+const BUILDINGS: [&str; 8] = [
+    "Mirador",
+    "Los Tilos",
+    "Alameda",
+    "El Faro",
+    "Santa Rosa",
+    "La Cumbre",
+    "Del Parque",
+    "Bellavista",
+];
 
 /// The traffic at work.
 #[derive(Debug)]
@@ -111,8 +119,14 @@ impl People {
                 let assembly = json!({ "title": format!("Asamblea {n}"), "scheduled_for": when });
                 (Method::POST, path("/assemblies"), assembly)
             }
-            17 | 18 => (Method::PATCH, path(""), json!({ "name": format!("Edificio renovado {n}") })),
-            _ => (Method::PUT, path("/governance"), json!({ "quorum_percent": 101, "voting": "by_head" })),
+            17 | 18 => {
+                (Method::PATCH, path(""), json!({ "name": format!("Edificio renovado {n}") }))
+            }
+            _ => (
+                Method::PUT,
+                path("/governance"),
+                json!({ "quorum_percent": 101, "voting": "by_head" }),
+            ),
         }
     }
 }

@@ -46,7 +46,8 @@ pub enum Order {
     Free,
 }
 
-const TENANTS: Sql = Sql::each("SELECT id::text, version FROM tenants", "SELECT id, version FROM tenants");
+const TENANTS: Sql =
+    Sql::each("SELECT id::text, version FROM tenants", "SELECT id, version FROM tenants");
 const EFFECTS: Sql =
     Sql::both("SELECT event_id, tenant_id, version FROM audit_log ORDER BY number");
 const DEAD: Sql = Sql::each(
@@ -99,7 +100,8 @@ pub async fn judge(
     let delivered: HashSet<&Change> = seen.iter().filter(|change| was_made(change)).collect();
     let made = versions.iter().flat_map(|(tenant, last)| (1..=*last).map(|v| (tenant.clone(), v)));
     let open = made.filter(|change| !delivered.contains(change) && !dead.contains(change));
-    let (waiting, lost): (Vec<Change>, Vec<Change>) = open.partition(|change| pending.contains(change));
+    let (waiting, lost): (Vec<Change>, Vec<Change>) =
+        open.partition(|change| pending.contains(change));
     let orderly = effects.iter().filter(|(id, ..)| !risen.contains(id));
 
     let facts = Facts {
@@ -111,7 +113,8 @@ pub async fn judge(
             Order::Free => 0,
         },
         both: delivered.iter().filter(|change| dead.contains(**change)).count() as u64,
-        taken_back: told.iter().filter(|t| !was_made(&(t.tenant_id.clone(), t.version))).count() as u64,
+        taken_back: told.iter().filter(|t| !was_made(&(t.tenant_id.clone(), t.version))).count()
+            as u64,
     };
     let report = Report {
         committed: versions.values().sum::<i64>().unsigned_abs(),
@@ -158,9 +161,11 @@ mod tests {
 
     #[test]
     fn every_broken_promise_is_named() {
-        let report = Report { committed: 3, delivered: 2, effects: 2, dead: 1, ..Report::default() };
+        let report =
+            Report { committed: 3, delivered: 2, effects: 2, dead: 1, ..Report::default() };
         assert!(broken(&report, &Facts::default()).is_empty());
-        let all = Facts { pending: 1, ghosts: 1, twice: 1, out_of_order: 1, both: 1, taken_back: 1 };
+        let all =
+            Facts { pending: 1, ghosts: 1, twice: 1, out_of_order: 1, both: 1, taken_back: 1 };
         assert_eq!(broken(&Report { lost: 1, ..Report::default() }, &all).len(), 8);
     }
 

@@ -63,18 +63,18 @@ impl Api {
     }
 }
 
-/// Tells whether a relay takes its destination to be down.
-pub fn watch_broker(relay: &RunningRelay) -> watch::Receiver<bool> {
-    let (down, is_down) = watch::channel(false);
-    if let Some((_, running)) = relay.subscriptions().next() {
-        let mut counts = running.watch();
-        tokio::spawn(async move {
-            while counts.changed().await.is_ok() {
-                down.send_replace(counts.borrow_and_update().breaker_open);
+/// Tells from now on whether a relay takes its destination to be down.
+pub fn follow_broker(relay: &RunningRelay, down: watch::Sender<bool>) {
+    let Some((_, running)) = relay.subscriptions().next() else { return };
+    let mut counts = running.watch();
+    tokio::spawn(async move {
+        loop {
+            down.send_replace(counts.borrow_and_update().breaker_open);
+            if counts.changed().await.is_err() {
+                return;
             }
-        });
-    }
-    is_down
+        }
+    });
 }
 
 async fn metrics(State(api): State<Api>) -> Response {

@@ -6,7 +6,10 @@ use axum::http::StatusCode;
 /// The value of a name in a query.
 pub(super) fn asked<'q>(query: &'q Option<String>, name: &str) -> Option<&'q str> {
     let pairs = query.as_deref().unwrap_or_default().split('&');
-    pairs.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
+    pairs
+        .filter_map(|pair| pair.split_once('='))
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value)
 }
 
 /// How many are wanted.

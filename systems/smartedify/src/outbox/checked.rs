@@ -82,7 +82,8 @@ mod tests {
     }
 
     fn event(kind: &str, version: i64) -> Event {
-        let payload = format!(r#"{{"type":"{kind}","tenant_id":"t","version":{version},"name":"n"}}"#);
+        let payload =
+            format!(r#"{{"type":"{kind}","tenant_id":"t","version":{version},"name":"n"}}"#);
         Event::stored(NewEvent::bytes(kind, payload).key("t"), chrono::Utc::now())
     }
 
@@ -94,8 +95,10 @@ mod tests {
             [event("tenant.created", 0), event("tenant.updated", 2), event("tenant.created", 1)];
         let confirms = checked.publish(&events.iter().collect::<Vec<_>>()).await;
         let expected_error = "the payload makes no sense: versions begin with 1";
-        assert!(matches!(&confirms[0], Confirm::Refused { class: ErrorClass::Permanent, error, after: None }
-            if error == expected_error));
+        assert!(
+            matches!(&confirms[0], Confirm::Refused { class: ErrorClass::Permanent, error, after: None }
+            if error == expected_error)
+        );
         assert!(matches!(confirms[1], Confirm::Down { .. }));
         assert_eq!(confirms[2], Confirm::Stored);
         let got = broker.got.lock().unwrap().clone();

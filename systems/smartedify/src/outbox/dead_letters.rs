@@ -39,8 +39,17 @@ type Row = (String, String, String, i64, Option<String>, Option<String>, Option<
 pub async fn list(db: &Db, limit: i64) -> sqlx::Result<Vec<DeadEvent>> {
     let rows: Vec<Row> = db.rows(&LIST, &[limit.clamp(1, 1000).into()]).await?;
     let read = |row: Row| {
-        let (id, aggregate_id, event_type, retry_count, last_error, error_class, last_error_at) = row;
-        DeadEvent { id, aggregate_id, event_type, retry_count, last_error, error_class, last_error_at }
+        let (id, aggregate_id, event_type, retry_count, last_error, error_class, last_error_at) =
+            row;
+        DeadEvent {
+            id,
+            aggregate_id,
+            event_type,
+            retry_count,
+            last_error,
+            error_class,
+            last_error_at,
+        }
     };
     Ok(rows.into_iter().map(read).collect())
 }

@@ -28,7 +28,8 @@ const ADD: Sql = Sql::each(
 
 /// Adds an event to the outbox, in the transaction of its change.
 pub async fn add(conn: &mut Conn<'_>, id: EventId, event: &TenantEvent) -> sqlx::Result<EventId> {
-    let payload = serde_json::to_string(event).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let payload =
+        serde_json::to_string(event).map_err(|error| sqlx::Error::Encode(error.into()))?;
     add_raw(conn, id, &event.tenant_id, event.change.event_type(), &payload).await?;
     Ok(id)
 }
@@ -56,9 +57,7 @@ const ADD_ALL: Sql = Sql::each(
 
 /// Adds many at once.
 pub async fn add_all(conn: &mut Conn<'_>, events: &[(EventId, TenantEvent)]) -> sqlx::Result<()> {
-    let row = |(id, event): &(EventId, TenantEvent)| {
-        serde_json::json!({ "id": id.to_string(), "payload": event })
-    };
+    let row = |(id, event): &(EventId, TenantEvent)| serde_json::json!({ "id": id.to_string(), "payload": event });
     let rows = serde_json::Value::from_iter(events.iter().map(row)).to_string();
     conn.run(&ADD_ALL, &[rows.into()]).await.map(drop)
 }

@@ -126,3 +126,22 @@ impl Outbox {
 fn mapping() -> Result<Mapping> {
     Ok(Preset::SmartEdify.mapping(TableName::parse(Preset::SmartEdify.table())?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_the_documents() {
+        let config = Settings::default().config();
+        assert_eq!(config.poll, (Duration::from_millis(500), Duration::from_secs(2)));
+        assert_eq!((config.batch, config.page_rows), (50, 50));
+        assert!(config.check().is_ok());
+        let mapping = mapping().unwrap();
+        let dead = mapping.dead_letters.as_ref().map(|dead| dead.table.table.as_str());
+        assert_eq!(
+            (mapping.table.table.as_str(), dead),
+            ("outbox_events", Some("outbox_events_dlq"))
+        );
+    }
+}

@@ -48,12 +48,15 @@ impl Statements {
     ) -> Result<Self> {
         let maker = Maker::new(mapping, table)?;
         let tables = dead.zip(mapping.dead_letters.as_ref());
+        let restore = dead.map(|dead| maker.restore(dead));
+        // What was replayed and dies again is still among the dead letters: from there it comes back to be moved anew.
+        let dead = restore.iter().cloned().chain(maker.dead(tables)).collect();
         Ok(Self {
             look: maker.look(order),
-            restore: dead.map(|dead| maker.restore(dead)),
+            restore,
             published: maker.published(),
             failed: maker.failed(),
-            dead: maker.dead(tables),
+            dead,
             pending: maker.pending(),
             forget: maker.forget(),
             mapping: mapping.clone(),

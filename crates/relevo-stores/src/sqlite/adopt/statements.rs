@@ -39,12 +39,16 @@ impl Statements {
         let id = quoted_name(mapping.column(Role::Id).unwrap_or_default());
         let maker = Maker { mapping, table, id };
         let tables = dead.zip(mapping.dead_letters.as_ref());
+        let restore: Vec<String> =
+            dead.map(|dead| maker.restore(dead)).into_iter().flatten().collect();
+        // What was replayed and dies again is still among the dead letters: from there it comes back to be moved anew.
+        let dead = [restore.clone(), maker.dead(tables)].concat();
         Self {
             look: maker.look(),
-            restore: dead.map(|dead| maker.restore(dead)).into_iter().flatten().collect(),
+            restore,
             published: maker.published(),
             failed: maker.failed(),
-            dead: maker.dead(tables),
+            dead,
             pending: maker.pending(),
             forget: maker.forget(),
             mapping: mapping.clone(),

@@ -1,0 +1,161 @@
+//! All of it in one process on SQLite, with everything that can be broken.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+mod common;
+
+use common::eventually;
+use hyper::Method;
+use serde_json::json;
+use smartedify::client::Client;
+use smartedify::embedded::{self, Break, Options, Running};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const TOKEN: &str = "a token of this test";
+
+async fn started(folder: &std::path::Path, rate: u32) -> Running {
+    let mut options = Options::in_folder(folder);
+    options.rate = rate;
+    options.admin_token = Some(TOKEN.into());
+    options.settings.poll = (Duration::from_millis(10), Duration::from_millis(100));
+    embedded::start(options).await.unwrap()
+}
+
+/// So many more effects than now.
+async fn goes_on(running: &Running, effects: u64) {
+    let before = running.figures().await.unwrap().effects;
+    eventually("it goes on", async || {
+        (running.figures().await.unwrap().effects >= before + effects).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_broken_nothing_is_lost_and_nothing_happens_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = started(folder.path(), 100).await;
+    goes_on(&running, 50).await;
+    running.break_it(Break::Poison).await.unwrap();
+    running.break_it(Break::Twice).await.unwrap();
+    eventually("a copy is absorbed", async || {
+        (running.figures().await.unwrap().duplicates > 0).then_some(())
+    })
+    .await;
+    running.break_it(Break::Fail).await.unwrap();
+    eventually("failures", async || (running.figures().await.unwrap().retried > 5).then_some(()))
+        .await;
+    running.mend();
+    goes_on(&running, 20).await;
+    running.break_it(Break::Down).await.unwrap();
+    eventually("a backlog", async || (running.figures().await.unwrap().pending > 30).then_some(()))
+        .await;
+    running.mend();
+    running.break_it(Break::Relay).await.unwrap();
+    running.break_it(Break::Poison).await.unwrap();
+    goes_on(&running, 50).await;
+    let verdict = running.finish(PATIENCE).await.unwrap();
+    assert!(verdict.broken.is_empty(), "{verdict:?}");
+    let report = verdict.report;
+    assert_eq!((report.dead, report.lost), (2, 0), "{report:?}");
+    assert_eq!(report.delivered + report.dead, report.committed, "{report:?}");
+    assert_eq!(report.effects, report.delivered);
+    assert!(report.duplicates_seen > 0 && report.retried > 5, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_run_in_the_same_folder_goes_on_where_the_first_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = started(folder.path(), 100).await;
+    goes_on(&running, 20).await;
+    // Dropped in the middle of everything.
+    drop(running);
+    let running = started(folder.path(), 100).await;
+    goes_on(&running, 20).await;
+    let verdict = running.finish(PATIENCE).await.unwrap();
+    assert!(verdict.broken.is_empty(), "{verdict:?}");
+    assert!(verdict.report.committed >= 40);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_api_answers_with_problems_that_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = started(folder.path(), 0).await;
+    let client = Client::to(running.addresses().api);
+    let made = client.post("/tenants", json!({ "name": "Mirador" })).await.unwrap();
+    assert_eq!(made.status, 201, "{made:?}");
+    let tenant = format!("/tenants/{}", made.json()["tenant_id"].as_str().unwrap());
+    let user = json!({ "email": "ana@example.org", "role": "owner" });
+    assert_eq!(client.post(&format!("{tenant}/users"), user.clone()).await.unwrap().status, 201);
+    let odd = json!({ "quorum_percent": 0, "voting": "by_head" });
+    let unknown = "/tenants/018f0000-0000-7000-8000-000000000000";
+    for (method, path, body, status, why) in [
+        (Method::POST, format!("{tenant}/users"), user.clone(), 409, "already"),
+        (
+            Method::POST,
+            format!("{tenant}/users"),
+            json!({ "email": "ana", "role": "" }),
+            422,
+            "e-mail",
+        ),
+        (Method::PUT, format!("{tenant}/governance"), odd, 422, "quorum_percent is 0"),
+        (Method::PATCH, tenant.clone(), json!({ "name": " " }), 422, "empty"),
+        (Method::PATCH, tenant.clone(), json!({ "title": "x" }), 422, "unknown field"),
+        (Method::PATCH, unknown.into(), json!({ "name": "x" }), 404, "no tenant"),
+        (Method::PATCH, "/tenants/7".into(), json!({ "name": "x" }), 404, "no tenant"),
+        (Method::GET, "/tenant".into(), json!(null), 404, "no such page"),
+        (Method::GET, "/tenants?limit=x".into(), json!(null), 400, "limit"),
+    ] {
+        let answer = client.send(method, &path, Some(body)).await.unwrap();
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        assert!(answer.json()["detail"].as_str().unwrap().contains(why), "{path}: {answer:?}");
+    }
+    let shown = client.get(&tenant).await.unwrap().json();
+    assert_eq!((shown["name"].as_str(), shown["version"].as_i64()), (Some("Mirador"), Some(2)));
+    let second = client.post("/tenants", json!({ "name": "Alameda" })).await.unwrap().json();
+    let page = |after: &str| format!("/tenants?limit=1&after={after}");
+    let first = client.get("/tenants?limit=1").await.unwrap().json();
+    let next = client.get(&page(first[0]["id"].as_str().unwrap())).await.unwrap().json();
+    assert_eq!(next[0]["id"], second["tenant_id"]);
+    assert_eq!(client.get("/health").await.unwrap().json()["broker"], "up");
+    let verdict = running.finish(PATIENCE).await.unwrap();
+    assert!(verdict.broken.is_empty(), "{verdict:?}");
+    assert_eq!(verdict.report.committed, 3, "what was refused left no event");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_are_for_whoever_has_the_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = started(folder.path(), 0).await;
+    running.break_it(Break::Poison).await.unwrap();
+    let client = Client::to(running.addresses().api);
+    let admin = client.clone().with_token(TOKEN);
+    for nobody in [client.clone(), client.with_token("wrong")] {
+        assert_eq!(nobody.get("/admin/outbox/dlq").await.unwrap().status, 401);
+        assert_eq!(
+            nobody.post("/admin/outbox/dlq/reprocess", json!({})).await.unwrap().status,
+            401
+        );
+    }
+    let dead = eventually("a dead letter", async || {
+        let listed = admin.get("/admin/outbox/dlq").await.unwrap().json();
+        listed.get(0).cloned()
+    })
+    .await;
+    assert_eq!(dead["error_class"], "permanent", "{dead}");
+    assert!(dead["last_error"].as_str().unwrap().contains("quorum_percent is 255"), "{dead}");
+    let asked =
+        admin.post("/admin/outbox/dlq/reprocess", json!({ "event_id": dead["id"] })).await.unwrap();
+    assert_eq!(asked.status, 202, "{asked:?}");
+    let none = json!({ "error_class": "transient" });
+    assert_eq!(admin.post("/admin/outbox/dlq/reprocess", none).await.unwrap().status, 404);
+    // It still makes no sense: it was tried again, and is back.
+    eventually("it died again", async || {
+        let listed = admin.get("/admin/outbox/dlq").await.unwrap().json();
+        let again = listed.get(0)?.get("last_error_at")? != dead.get("last_error_at")?;
+        again.then_some(())
+    })
+    .await;
+    let verdict = running.finish(PATIENCE).await.unwrap();
+    assert!(verdict.broken.is_empty(), "{verdict:?}");
+    assert_eq!(verdict.report.dead, 1);
+}

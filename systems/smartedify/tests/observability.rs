@@ -1,0 +1,131 @@
+//! Metrics, alerts and the dashboard, against the real `/metrics`.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+mod common;
+
+use common::eventually;
+use relevo_testkit::services::{Promtool, require};
+use smartedify::embedded::{self, Break, Options};
+use smartedify::metrics;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+#[test]
+fn every_alert_fires_when_it_must_and_not_before() {
+    let Some(promtool) = require(Promtool::find()) else { return };
+    let checked = promtool.check_rules(&file("alerts/outbox.rules.yml")).unwrap();
+    assert!(checked.contains("5 rules found"), "{checked}");
+    promtool.test_rules(&file("alerts/outbox.test.yml")).unwrap();
+    // The tests have teeth: with another threshold they fail.
+    let folder = tempfile::tempdir().unwrap();
+    let rules = std::fs::read_to_string(file("alerts/outbox.rules.yml")).unwrap();
+    let blunt = [
+        ("> 500", "> 501"),
+        ("> 30\n", "> 46\n"),
+        ("> 0.01", "> 0.021"),
+        ("> 60", "> 61"),
+        ("> 100", "> 99"),
+    ];
+    for (sharp, blunt) in blunt {
+        assert!(rules.contains(sharp));
+        std::fs::write(folder.path().join("outbox.rules.yml"), rules.replace(sharp, blunt))
+            .unwrap();
+        std::fs::copy(file("alerts/outbox.test.yml"), folder.path().join("outbox.test.yml"))
+            .unwrap();
+        assert!(promtool.test_rules(&folder.path().join("outbox.test.yml")).is_err(), "{blunt}");
+    }
+}
+
+/// The names of metrics in a query: words before a brace, a bracket or a parenthesis's end that begin as ours do.
+fn metrics_of(query: &str) -> BTreeSet<String> {
+    let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words
+        .filter(|word| word.starts_with("outbox_") || word.starts_with("relevo_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn queries() -> Vec<String> {
+    let dashboard = std::fs::read_to_string(file("grafana/outbox.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let titles: Vec<&str> = panels.iter().map(|panel| panel["title"].as_str().unwrap()).collect();
+    for documented in ["Backlog", "Publish latency", "Failure rate"] {
+        assert!(titles.contains(&documented), "{titles:?}");
+    }
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documents_metrics_and_all_that_the_dashboard_asks_for_are_on_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = Options::in_folder(folder.path());
+    options.metrics = Some(metrics::install("tenant-service").unwrap());
+    options.settings.poll = (Duration::from_millis(10), Duration::from_millis(100));
+    let running = embedded::start(options).await.unwrap();
+    running.break_it(Break::Poison).await.unwrap();
+    running.break_it(Break::Twice).await.unwrap();
+    let client = smartedify::client::Client::to(running.addresses().api);
+    let page = eventually("the figures show what happened", async || {
+        let page = client.get("/metrics").await.unwrap().body;
+        let shown = |name: &str| value(&page, name).is_some_and(|value| value > 0.0);
+        let wanted = ["outbox_published_total", "outbox_retry_total", "outbox_dlq_gauge"];
+        wanted.iter().all(|name| shown(name)).then_some(page)
+    })
+    .await;
+    for name in metrics::DOCUMENTED {
+        let name =
+            if name.ends_with("_seconds") { format!("{name}_count") } else { name.to_owned() };
+        assert!(page.contains(&format!("\n{name}{{service=\"tenant-service\"")), "{name}\n{page}");
+    }
+    assert_eq!(
+        value(
+            &page,
+            "outbox_failed_permanent_total{service=\"tenant-service\",subscription=\"outbox_events\",class=\"permanent\"}"
+        ),
+        Some(1.0)
+    );
+    let rules = std::fs::read_to_string(file("alerts/outbox.rules.yml")).unwrap();
+    for query in queries().into_iter().chain([rules]) {
+        for metric in metrics_of(&query) {
+            assert!(
+                page.lines().any(|line| line.starts_with(&metric)),
+                "{metric} of {query}\n{page}"
+            );
+        }
+    }
+    if let Some(promtool) = require(Promtool::find()) {
+        // It has opinions on names; the document has fixed them. What it cannot read would be an error of another kind.
+        let said =
+            promtool.check_metrics(&page).map_or_else(|error| error.to_string(), |said| said);
+        assert!(!said.contains("error while linting"), "{said}");
+        query_syntax(&promtool);
+    }
+    let verdict = running.finish(Duration::from_secs(120)).await.unwrap();
+    assert!(verdict.broken.is_empty(), "{verdict:?}");
+}
+
+/// Every query of the dashboard is one that Prometheus understands.
+fn query_syntax(promtool: &Promtool) {
+    let folder = tempfile::tempdir().unwrap();
+    let rule = |(n, query): (usize, &String)| {
+        let query = query.replace("$service", ".*").replace('\'', "''");
+        format!("      - record: panel:number_{n}\n        expr: '{query}'\n")
+    };
+    let rules: String = queries().iter().enumerate().map(rule).collect();
+    let path = folder.path().join("panels.yml");
+    std::fs::write(&path, format!("groups:\n  - name: panels\n    rules:\n{rules}")).unwrap();
+    promtool.check_rules(&path).unwrap();
+}
+
+/// The value of the first line that begins so.
+fn value(page: &str, name: &str) -> Option<f64> {
+    let line = page.lines().find(|line| line.starts_with(name))?;
+    line.rsplit(' ').next()?.parse().ok()
+}

@@ -1,0 +1,407 @@
+//! The outbox on both databases: one transaction, retries, dead letters, copies, clean-up, migrations.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
+
+mod common;
+
+use async_trait::async_trait;
+use chrono::{TimeDelta, Utc};
+use common::{Kind, Place, eventually, number, run, until};
+use relevo::broker::{Confirm, Publisher};
+use relevo::{ErrorClass, Event, RunningRelay};
+use smartedify::db::Sql;
+use smartedify::downstream::direct::{Direct, Trouble};
+use smartedify::events::{Governance, Voting};
+use smartedify::migrate;
+use smartedify::outbox::backoff::{Backoff, Growth};
+use smartedify::outbox::cleanup::{self, Gone, Keep};
+use smartedify::outbox::dead_letters::{self, Which};
+use smartedify::outbox::{Outbox, Settings};
+use smartedify::tenants::{Refused, Tenants};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+macro_rules! on_both {
+    ($($case:ident,)*) => {
+        $(mod $case {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn sqlite() {
+                super::$case(Place::fresh(Kind::Sqlite).await.unwrap()).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres() {
+                let Some(place) = Place::fresh(Kind::Postgres).await else { return };
+                super::$case(place).await;
+            }
+        })*
+    };
+}
+
+on_both! {
+    a_change_and_its_event_are_one_transaction,
+    temporary_failures_are_told_in_the_row_and_grow_until_it_is_published,
+    a_permanent_failure_is_a_dead_letter_at_once_and_reprocessing_sends_it,
+    a_dead_letter_that_dies_again_is_still_one,
+    transient_failures_die_only_where_attempts_are_limited,
+    an_event_sent_twice_takes_effect_once,
+    writers_of_one_tenant_keep_its_order,
+    a_month_passes_and_only_what_was_published_goes,
+    migrations_may_run_again_and_at_the_same_time,
+}
+
+fn quick() -> Settings {
+    Settings {
+        poll: (Duration::from_millis(10), Duration::from_millis(100)),
+        lease: Duration::from_secs(2),
+        ..Settings::default()
+    }
+}
+
+fn governance(quorum_percent: u8) -> Governance {
+    Governance { quorum_percent, voting: Voting::ByShare, president: Some("Ana".into()) }
+}
+
+/// Answers the n-th attempt of an event as told, and remembers what it stored.
+#[derive(Clone)]
+struct Told {
+    answer: Arc<dyn Fn(&Event, u32) -> Confirm + Send + Sync>,
+    seen: Arc<Mutex<(HashMap<String, u32>, Vec<String>)>>,
+}
+
+impl Told {
+    fn new(answer: impl Fn(&Event, u32) -> Confirm + Send + Sync + 'static) -> Self {
+        Self { answer: Arc::new(answer), seen: Arc::default() }
+    }
+
+    fn stored(&self) -> Vec<String> {
+        self.seen.lock().unwrap().1.clone()
+    }
+}
+
+#[async_trait]
+impl Publisher for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
+        let mut seen = self.seen.lock().unwrap();
+        let mut confirms = Vec::new();
+        for event in events {
+            let attempt = seen.0.entry(event.id.to_string()).or_default();
+            *attempt += 1;
+            let confirm = (self.answer)(event, *attempt);
+            if confirm == Confirm::Stored {
+                seen.1.push(event.id.to_string());
+            }
+            confirms.push(confirm);
+        }
+        confirms
+    }
+}
+
+fn refused(class: ErrorClass) -> Confirm {
+    Confirm::Refused { class, error: "503 from the broker".into(), after: None }
+}
+
+async fn relay(place: &Place, settings: &Settings, to: impl Publisher) -> (Outbox, RunningRelay) {
+    let outbox = Outbox::adopt(&place.service).await.unwrap();
+    let relay = outbox.relay("one", settings, Box::new(to)).await.unwrap();
+    (outbox, relay)
+}
+
+async fn a_change_and_its_event_are_one_transaction(place: Place) {
+    let tenants = Tenants::on(place.db.clone());
+    let made = tenants.create("Mirador").await.unwrap();
+    tenants.add_user(&made.tenant_id, "ana@example.org", "owner").await.unwrap();
+    assert_eq!(place.pending().await, 2);
+    // The tenant is updated, then the user is refused: nothing of it stays, and no event.
+    let again = tenants.add_user(&made.tenant_id, "ana@example.org", "owner").await;
+    assert!(matches!(again, Err(Refused::Conflict(_))), "{again:?}");
+    let nobody = tenants.rename("018f0000-0000-7000-8000-000000000000", "x").await;
+    assert!(matches!(nobody, Err(Refused::NotFound(_))), "{nobody:?}");
+    let ids = [made.tenant_id.clone(), "018f0000-0000-7000-8000-000000000000".into()];
+    assert!(tenants.change_governance_of_all(&ids, &governance(60)).await.is_err(), "all or none");
+    assert_eq!(place.pending().await, 2);
+    assert_eq!(tenants.show(&made.tenant_id).await.unwrap().version, 2);
+    let row = Sql::each(
+        "SELECT id::text, aggregate_type, aggregate_id, event_type, payload ->> 'version', retry_count::bigint
+           FROM outbox_events ORDER BY created_at LIMIT 1",
+        "SELECT id, aggregate_type, aggregate_id, event_type, payload ->> '$.version' || '', retry_count
+           FROM outbox_events ORDER BY _rowid_ LIMIT 1",
+    );
+    let rows: Vec<(String, String, String, String, String, i64)> =
+        place.db.rows(&row, &[]).await.unwrap();
+    let expected = (
+        made.event_id.clone(),
+        "tenant".into(),
+        made.tenant_id,
+        "tenant.created".into(),
+        "1".into(),
+        0,
+    );
+    assert_eq!(rows, [expected]);
+    let id: uuid::Uuid = made.event_id.parse().unwrap();
+    assert_eq!(id.get_version_num(), 7, "ids are UUIDv7");
+}
+
+/// What a row tells: attempts, and milliseconds from its last error to its next attempt.
+const TOLD: Sql = Sql::each(
+    "SELECT retry_count::bigint, (extract(epoch FROM next_retry_at - last_error_at) * 1000)::float8, coalesce(error_class, ''), coalesce(last_error, '')
+       FROM outbox_events WHERE id = $1::uuid AND last_error_at IS NOT NULL",
+    "SELECT retry_count, (julianday(next_retry_at) - julianday(last_error_at)) * 86400000.0, error_class, last_error
+       FROM outbox_events WHERE id = $1 AND last_error_at IS NOT NULL",
+);
+
+async fn temporary_failures_are_told_in_the_row_and_grow_until_it_is_published(place: Place) {
+    let tenants = Tenants::on(place.db.clone());
+    let broker = Told::new(|_, attempt| match attempt {
+        1..=3 => refused(ErrorClass::Transient),
+        _ => Confirm::Stored,
+    });
+    let base = Duration::from_millis(400);
+    let backoff = Backoff { growth: Growth::Linear, base, ..Backoff::default() };
+    let (_, relay) = relay(&place, &Settings { backoff, ..quick() }, broker.clone()).await;
+    let event = tenants.create("Mirador").await.unwrap().event_id;
+    let mut delays: HashMap<i64, f64> = HashMap::new();
+    eventually("it is published", async || {
+        let told: Vec<(i64, f64, String, String)> =
+            place.db.rows(&TOLD, &[event.clone().into()]).await.unwrap();
+        for (retry_count, delay, class, error) in told {
+            assert_eq!((class.as_str(), error.as_str()), ("transient", "503 from the broker"));
+            delays.insert(retry_count, delay);
+        }
+        (place.published().await == 1).then_some(())
+    })
+    .await;
+    assert_eq!(broker.stored(), [event]);
+    assert!(delays.contains_key(&3), "{delays:?}");
+    for (retry_count, delay) in delays {
+        let expected = 400.0 * retry_count as f64;
+        assert!(
+            (delay - expected).abs() < 5.0,
+            "after {retry_count}: {delay} instead of {expected}"
+        );
+    }
+    relay.stop().await.unwrap();
+}
+
+async fn a_permanent_failure_is_a_dead_letter_at_once_and_reprocessing_sends_it(place: Place) {
+    let tenants = Tenants::on(place.db.clone());
+    let broker = Told::new(|event, attempt| match (&*event.topic, attempt) {
+        ("governance.changed", 1) => refused(ErrorClass::Permanent),
+        _ => Confirm::Stored,
+    });
+    let (outbox, relay) = relay(&place, &quick(), broker.clone()).await;
+    let tenant = tenants.create("Mirador").await.unwrap();
+    let bad = tenants.change_governance(&tenant.tenant_id, governance(51)).await.unwrap();
+    let later = tenants.rename(&tenant.tenant_id, "Alameda").await.unwrap();
+    until("published", 2, || place.published()).await;
+    assert_eq!(broker.stored(), [tenant.event_id, later.event_id], "what follows goes on");
+    let dead = dead_letters::list(&place.db, 10).await.unwrap();
+    assert_eq!(dead.len(), 1);
+    assert_eq!((dead[0].id.as_str(), dead[0].retry_count), (bad.event_id.as_str(), 1));
+    assert_eq!(dead[0].error_class.as_deref(), Some("permanent"));
+    assert!(dead[0].last_error_at.as_deref().unwrap().ends_with('Z'), "{dead:?}");
+
+    let which = Which { event_id: Some(bad.event_id.parse().unwrap()), ..Which::default() };
+    assert_eq!(dead_letters::reprocess(&outbox, &which).await.unwrap().total, 1);
+    until("published", 3, || place.published()).await;
+    assert_eq!(place.dead().await, 0, "its row is back where it came from");
+    assert_eq!(broker.stored().last(), Some(&bad.event_id));
+    assert_eq!(dead_letters::reprocess(&outbox, &which).await.unwrap().total, 0, "once");
+    relay.stop().await.unwrap();
+}
+
+async fn a_dead_letter_that_dies_again_is_still_one(place: Place) {
+    let tenants = Tenants::on(place.db.clone());
+    let broker = Told::new(|_, attempt| match attempt {
+        1 | 2 => refused(ErrorClass::Permanent),
+        _ => Confirm::Stored,
+    });
+    let (outbox, running) = relay(&place, &quick(), broker.clone()).await;
+    let event = tenants.create("Mirador").await.unwrap().event_id;
+    until("dead", 1, || place.dead()).await;
+    assert_eq!(dead_letters::reprocess(&outbox, &Which::default()).await.unwrap().total, 1);
+    let attempts = || broker.seen.lock().unwrap().0[&event];
+    eventually("the second attempt", async || (attempts() == 2).then_some(())).await;
+    running.stop().await.unwrap();
+    let dead = dead_letters::list(&place.db, 10).await.unwrap();
+    assert_eq!(dead.len(), 1, "its row is where its owner looks for it");
+    assert_eq!((&dead[0].id, place.pending().await), (&event, 0));
+    let (outbox, running) = relay(&place, &quick(), broker.clone()).await;
+    assert_eq!(dead_letters::reprocess(&outbox, &Which::default()).await.unwrap().total, 1);
+    until("published", 1, || place.published()).await;
+    assert_eq!((place.dead().await, broker.stored().len()), (0, 1));
+    running.stop().await.unwrap();
+}
+
+async fn transient_failures_die_only_where_attempts_are_limited(place: Place) {
+    let tenants = Tenants::on(place.db.clone());
+    let broker = Told::new(|_, _| refused(ErrorClass::Transient));
+    let base = Duration::from_millis(1);
+    let endless = Backoff { growth: Growth::Linear, base, ..Backoff::default() };
+    let (_, running) =
+        relay(&place, &Settings { backoff: endless, ..quick() }, broker.clone()).await;
+    let event = tenants.create("Mirador").await.unwrap().event_id;
+    let attempts = || broker.seen.lock().unwrap().0.get(&event).copied().unwrap_or(0);
+    eventually("many attempts", async || (attempts() > 8).then_some(())).await;
+    assert_eq!((place.pending().await, place.dead().await), (1, 0));
+    running.stop().await.unwrap();
+    let five = Backoff { max_attempts: Some(5), ..endless };
+    let (_, running) = relay(&place, &Settings { backoff: five, ..quick() }, broker.clone()).await;
+    until("dead", 1, || place.dead()).await;
+    assert_eq!(place.pending().await, 0);
+    running.stop().await.unwrap();
+}
+
+async fn an_event_sent_twice_takes_effect_once(place: Place) {
+    let tenants = Tenants::on(place.db.clone());
+    let trouble = Arc::new(Trouble::default());
+    trouble.lost_answers.store(3, Ordering::SeqCst);
+    let direct = Direct::to(place.directory.clone()).troubled_by(trouble.clone());
+    let (_, relay) = relay(&place, &quick(), direct).await;
+    let tenant = tenants.create("Mirador").await.unwrap().tenant_id;
+    tenants.add_user(&tenant, "ana@example.org", "owner").await.unwrap();
+    tenants.schedule_assembly(&tenant, "Asamblea", Utc::now()).await.unwrap();
+    until("published", 3, || place.published()).await;
+    assert_eq!(trouble.lost_answers.load(Ordering::SeqCst), 0, "answers were lost: it came again");
+    assert_eq!(place.effects().await, 3);
+    let counted = Sql::both("SELECT users + assemblies FROM tenant_directory");
+    assert_eq!(number(&place.directory, counted).await, 2);
+    let ids = Sql::both("SELECT count(*) FROM processed_event_ids WHERE consumer = 'directory'");
+    assert_eq!(number(&place.directory, ids).await, 3);
+    relay.stop().await.unwrap();
+}
+
+/// Many at once, all of one tenant: whoever waited for the tenant's row comes later.
+async fn writers_of_one_tenant_keep_its_order(place: Place) {
+    let tenants = Tenants::on(place.db.clone());
+    let (_, relay) = relay(&place, &quick(), Direct::to(place.directory.clone())).await;
+    let tenant = tenants.create("Mirador").await.unwrap().tenant_id;
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..6 {
+        let (tenants, tenant) = (tenants.clone(), tenant.clone());
+        writers.spawn(async move {
+            for n in 0..20 {
+                tenants.rename(&tenant, &format!("Edificio {writer}-{n}")).await.unwrap();
+            }
+        });
+    }
+    while let Some(done) = writers.join_next().await {
+        done.unwrap();
+    }
+    until("effects", 121, || place.effects()).await;
+    let order = Sql::both("SELECT version FROM audit_log ORDER BY number");
+    let versions: Vec<(i64,)> = place.directory.rows(&order, &[]).await.unwrap();
+    assert_eq!(versions, (1..=121).map(|version| (version,)).collect::<Vec<_>>());
+    let name = tenants.show(&tenant).await.unwrap().name;
+    let known = Sql::both("SELECT count(*) FROM tenant_directory WHERE name = $1");
+    assert_eq!(place.directory.number(&known, &[name.into()]).await.unwrap(), 1);
+    relay.stop().await.unwrap();
+}
+
+async fn a_month_passes_and_only_what_was_published_goes(place: Place) {
+    let tenants = Tenants::on(place.db.clone());
+    let broker = Told::new(|event, _| match &*event.topic {
+        "user.added" => refused(ErrorClass::Permanent),
+        "tenant.updated" => refused(ErrorClass::Transient),
+        _ => Confirm::Stored,
+    });
+    let (outbox, relay) = relay(&place, &quick(), broker).await;
+    for n in 0..30 {
+        let tenant = tenants.create(&format!("Edificio {n}")).await.unwrap().tenant_id;
+        if n < 3 {
+            tenants.add_user(&tenant, "ana@example.org", "owner").await.unwrap();
+            tenants.rename(&tenant, "Alameda").await.unwrap();
+        }
+    }
+    until("published", 30, || place.published()).await;
+    until("dead", 3, || place.dead()).await;
+    relay.stop().await.unwrap();
+    // The clock of the clean-up is ours: day after day, until a month is over and then a quarter.
+    let (today, mut gone_at) = (Utc::now(), Vec::new());
+    for day in 0..=95 {
+        let gone =
+            cleanup::sweep(&place.db, today + TimeDelta::days(day), Keep::default()).await.unwrap();
+        if gone != Gone::default() {
+            gone_at.push((day, gone));
+        }
+    }
+    let [(month, first), (quarter, second)] = gone_at[..] else { panic!("{gone_at:?}") };
+    assert!((30..=31).contains(&month) && first == Gone { published: 30, dead: 0 }, "{gone_at:?}");
+    assert!(
+        (90..=91).contains(&quarter) && second == Gone { published: 0, dead: 3 },
+        "{gone_at:?}"
+    );
+    assert_eq!(place.pending().await, 3, "what is not published never goes");
+    assert_eq!(outbox.pending().await.unwrap().rows, 3);
+}
+
+async fn migrations_may_run_again_and_at_the_same_time(place: Place) {
+    assert!(migrate::tenants(&place.db).await.unwrap().is_empty(), "the second time does nothing");
+    let fresh = Place::fresh(if place.service.starts_with("sqlite") {
+        Kind::Sqlite
+    } else {
+        Kind::Postgres
+    });
+    let fresh = fresh.await.unwrap();
+    let tables = Sql::both("DROP TABLE smartedify_migrations");
+    // As if an earlier version, without the table of migrations, had made the rest.
+    if place.service.starts_with("postgres") {
+        run(&fresh.db, tables, &[]).await;
+        assert_eq!(migrate::tenants(&fresh.db).await.unwrap().len(), 2);
+    }
+    let url = if place.service.starts_with("sqlite") {
+        format!("{}-another", fresh.service)
+    } else {
+        fresh.downstream.clone()
+    };
+    let db = smartedify::db::Db::open(&url).await.unwrap();
+    let both = tokio::join!(migrate::tenants(&db), migrate::tenants(&db));
+    let applied = both.0.unwrap().len() + both.1.unwrap().len();
+    assert_eq!(applied, 2, "each migration was applied once");
+}
+
+/// Rows move as they are, the relay goes on, months come and go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partitioned_outbox_is_relayed_and_cleaned_up_alike() {
+    let Some(place) = Place::fresh(Kind::Postgres).await else { return };
+    let tenants = Tenants::on(place.db.clone());
+    let tenant = tenants.create("Mirador").await.unwrap().tenant_id;
+    assert!(migrate::partition(&place.db).await.unwrap());
+    assert!(migrate::partition(&place.db).await.unwrap(), "again does nothing");
+    assert_eq!(place.pending().await, 1);
+    let (_, relay) = relay(&place, &quick(), Direct::to(place.directory.clone())).await;
+    tenants.rename(&tenant, "Alameda").await.unwrap();
+    until("effects", 2, || place.effects()).await;
+    until("published", 2, || place.published()).await;
+    let partitions = async || {
+        number(
+            &place.db,
+            Sql::both(
+                "SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox_events'::regclass",
+            ),
+        )
+        .await
+    };
+    let keep = Keep::default();
+    for (months, there) in [(0, 3), (1, 4), (2, 5), (8, 3)] {
+        let now = Utc::now() + chrono::Months::new(months);
+        cleanup::sweep(&place.db, now, keep).await.unwrap();
+        assert_eq!(partitions().await, there, "after {months} months");
+    }
+    tenants.rename(&tenant, "Bellavista").await.unwrap();
+    until("effects", 3, || place.effects()).await;
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn sqlite_says_that_it_has_no_partitions() {
+    let place = Place::fresh(Kind::Sqlite).await.unwrap();
+    assert!(!migrate::partition(&place.db).await.unwrap());
+}
