@@ -83,8 +83,10 @@ impl LoadArgs {
         let started = Instant::now();
         let begun = self.change(&tenants, &ids).await?;
         let written = started.elapsed();
+        let relayed = relayed(&service, Duration::from_secs(600)).await?.duration_since(started);
         let done = settled(&service, &downstream, Duration::from_secs(600)).await?;
-        self.tell(&begun, written, done.duration_since(started), &downstream).await?;
+        let times = [written, relayed, done.duration_since(started)];
+        self.tell(&begun, times, &downstream).await?;
 
         relay.stop().await?;
         consuming.stop(Duration::from_secs(30)).await?;
@@ -122,13 +124,8 @@ impl LoadArgs {
         if self.rate == 0 { Duration::ZERO } else { Duration::from_secs_f64(1.0 / requests) }
     }
 
-    async fn tell(
-        &self,
-        begun: &Begun,
-        written: Duration,
-        all: Duration,
-        downstream: &Db,
-    ) -> Result<()> {
+    /// `times`: until all was written, relayed, and had taken effect.
+    async fn tell(&self, begun: &Begun, times: [Duration; 3], downstream: &Db) -> Result<()> {
         let effects = Sql::each(
             "SELECT event_id, (extract(epoch FROM at) * 1000)::bigint FROM audit_log",
             "SELECT event_id, CAST((julianday(at) - 2440587.5) * 86400000.0 AS INTEGER) FROM audit_log",
@@ -138,12 +135,11 @@ impl LoadArgs {
         let mut took: Vec<i64> = rows.iter().filter_map(took).collect();
         took.sort_unstable();
         let at = |share: f64| took.get((took.len() as f64 * share) as usize).copied().unwrap_or(0);
-        let events = begun.len() as f64;
+        let [written, relayed, done] = times.map(|time| begun.len() as f64 / time.as_secs_f64());
         println!(
-            "{} events: written at {:.0}/s, relayed and taken effect at {:.0}/s; request to effect p50 {} ms, p99 {} ms, most {} ms",
+            "{} events; a second: written {written:.0}, relayed {relayed:.0}, taken effect {done:.0}; \
+             request to effect in ms: p50 {}, p99 {}, most {}",
             begun.len(),
-            events / written.as_secs_f64(),
-            events / all.as_secs_f64(),
             at(0.5),
             at(0.99),
             took.last().copied().unwrap_or(0),
@@ -184,6 +180,17 @@ async fn client(
         begun.extend(changed.into_iter().map(|changed| (changed.event_id, request)));
     }
     Ok(begun)
+}
+
+/// Waits until the broker has confirmed every event; answers when that was.
+async fn relayed(service: &Db, patience: Duration) -> Result<Instant> {
+    let pending = Sql::both("SELECT count(*) FROM outbox_events WHERE published_at IS NULL");
+    let began = Instant::now();
+    while service.number(&pending, &[]).await? > 0 {
+        ensure!(began.elapsed() < patience, "not everything was relayed within {patience:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(Instant::now())
 }
 
 /// Waits until every change has taken effect; answers when that was.
