@@ -171,6 +171,7 @@ const SERVERS: [Server; 13] = [
                 "nats-py[nkeys]==2.16.0",
                 "confluent-kafka==2.16.1",
                 "cloudevents==2.2.0",
+                "aiosmtpd==1.4.6",
             ],
         },
         packages: &["python3-venv"],

@@ -116,7 +116,22 @@ pub(crate) fn promtool() -> Result<PathBuf> {
     search.end()
 }
 
-/// A Python 3 that can import psycopg, pika, nats, confluent_kafka and cloudevents.
+/// [`python`], if it can import this too: one that was filled before the package was asked for cannot.
+pub(crate) fn python_with(package: &str) -> Result<PathBuf> {
+    let python = python()?;
+    let mut imports = std::process::Command::new(&python);
+    imports.args(["-c", &format!("import {package}")]);
+    let imports = imports.stderr(std::process::Stdio::null()).status();
+    match imports.is_ok_and(|status| status.success()) {
+        true => Ok(python),
+        false => Err(ServiceError::Missing {
+            server: format!("Python with {package}"),
+            looked: python.display().to_string(),
+        }),
+    }
+}
+
+/// A Python 3 that can import psycopg, pika, nats, confluent_kafka, cloudevents and aiosmtpd.
 pub fn python() -> Result<PathBuf> {
     let mut search = Search::new("Python with clients".to_owned());
     search.variable("RELEVO_PYTHON", Path::to_path_buf);

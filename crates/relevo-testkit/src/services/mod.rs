@@ -22,6 +22,7 @@
 //! # Layout
 //! - [`Postgres`], [`PgBouncer`]: databases
 //! - [`RabbitMq`], [`Nats`], [`Kafka`]: brokers
+//! - [`Smtp`]: a mail server
 //! - [`Cluster`]: three of one kind
 //! - [`Promtool`]: judges alert rules
 //! - [`Certificates`]: for those that listen with TLS
@@ -43,6 +44,7 @@ mod process;
 mod promtool;
 mod proxy;
 mod rabbitmq;
+mod smtp;
 pub mod sql;
 mod tls;
 
@@ -58,6 +60,7 @@ pub use postgres::{Postgres, PostgresOptions, TLS_ONLY};
 pub use promtool::Promtool;
 pub use proxy::Proxy;
 pub use rabbitmq::{RabbitMq, RabbitMqOptions};
+pub use smtp::Smtp;
 pub use tls::{Certificates, ClientCertificates, Identity, TlsFiles};
 
 /// A name that no other test of this machine uses, for streams, topics, queues and groups of a

@@ -1,0 +1,85 @@
+//! What goes after thirty days: dispatched rows of `Outbox`, and what says that an event was processed. A row that waits
+//! stays, however old it is.
+
+use crate::clock::Clock;
+use crate::database::{Database, Value};
+use anyhow::Result;
+use chrono::{Datelike, Months, NaiveDate, TimeDelta};
+use std::time::Duration;
+
+/// How long rows are kept.
+pub const KEPT: TimeDelta = TimeDelta::days(30);
+/// How long it is known which dead letters are in their queue: longer than the letters themselves stay (90 days).
+const LETTERS_KEPT: TimeDelta = TimeDelta::days(120);
+/// Between two sweeps.
+const EVERY: Duration = Duration::from_secs(3600);
+
+/// What a sweep took away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Dispatched rows of `Outbox`.
+    pub outbox: u64,
+    /// Rows of `ProcessedEvents`.
+    pub processed: u64,
+    /// Rows of `DlqPublished`.
+    pub dead_letters: u64,
+}
+
+/// Takes away what is older than thirty days by `clock`.
+///
+/// A copy of an event that comes later than that would be processed again, so `ProcessedEvents` must outlive whatever
+/// can still bring one: retries end after 21 minutes, and RabbitMQ keeps nothing that was acknowledged.
+pub async fn sweep(database: &Database, clock: &Clock) -> Result<Swept> {
+    const OUTBOX: &str = r#"DELETE FROM "Outbox" WHERE "DispatchedAt" < $1"#;
+    const PROCESSED: &str = r#"DELETE FROM "ProcessedEvents" WHERE "ProcessedAt" < $1"#;
+    const DLQ: &str = r#"DELETE FROM "DlqPublished" WHERE "PublishedAt" < $1"#;
+    let before: [Value; 1] = [(clock.now() - KEPT).into()];
+    let long_before: [Value; 1] = [(clock.now() - LETTERS_KEPT).into()];
+    let mut connection = database.connect().await?;
+    let mut session = connection.session();
+    Ok(Swept {
+        outbox: session.execute(OUTBOX, &before).await?,
+        processed: session.execute(PROCESSED, &before).await?,
+        dead_letters: session.execute(DLQ, &long_before).await?,
+    })
+}
+
+/// Makes the partitions of this month and the next, where `Outbox` is partitioned.
+pub async fn partitions(database: &Database, clock: &Clock) -> Result<()> {
+    const PARTITIONED: &str =
+        r#"SELECT 1::bigint FROM pg_class WHERE oid = '"Outbox"'::regclass AND relkind = 'p'"#;
+    let Database::Postgres(_) = database else { return Ok(()) };
+    let mut connection = database.connect().await?;
+    if connection.session().query_one(PARTITIONED, &[]).await?.is_none() {
+        return Ok(());
+    }
+    let this = clock.now().date_naive().with_day(1).unwrap_or_default();
+    for month in [this, this + Months::new(1)] {
+        connection.batch(&partition(month)).await?;
+    }
+    Ok(())
+}
+
+fn partition(month: NaiveDate) -> String {
+    let next = month + Months::new(1);
+    let name = month.format("Outbox_%Y_%m");
+    format!(
+        r#"CREATE TABLE IF NOT EXISTS "{name}" PARTITION OF "Outbox" FOR VALUES FROM ('{month}Z') TO ('{next}Z')"#
+    )
+}
+
+/// Sweeps every hour, for ever.
+pub async fn keep(database: Database, clock: Clock) {
+    loop {
+        if let Err(error) = partitions(&database, &clock).await {
+            tracing::warn!(error = format!("{error:#}"), "partitions; again in an hour");
+        }
+        match sweep(&database, &clock).await {
+            Ok(swept) => tracing::debug!(?swept, "retention"),
+            Err(error) => {
+                tracing::warn!(error = format!("{error:#}"), "retention; again in an hour")
+            }
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}

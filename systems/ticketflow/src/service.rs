@@ -1,0 +1,232 @@
+//! The parts put together on PostgreSQL (or SQLite), RabbitMQ and SMTP. Each may be down when this starts.
+
+use crate::api::{Admin, Check, Health, Serving, Site};
+use crate::clock::Clock;
+use crate::database::{Database, ProcessedKey};
+use crate::dispatcher::Dispatcher;
+use crate::rabbit::Rabbit;
+use crate::tickets::Tickets;
+use crate::topology::{self, EXCHANGE, QUEUES, dlq};
+use crate::worker::mail::{Mailer, Smtp};
+use crate::worker::{Crew, Forwarder, Pulse};
+use crate::{retention, telemetry};
+use anyhow::Result;
+use async_trait::async_trait;
+use relevo::Consuming;
+use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher};
+use relevo_core::outbox::adopt::AdoptedTable;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Between two looks at what the gauges show.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// What is under way may take so long to end.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// Where things are, and how often they are looked at. The command line fills it from the environment.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Settings {
+    /// postgres://user:password@host/database, or sqlite:file
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: String,
+    /// amqp://user:password@host/vhost
+    #[arg(long, env = "RABBITMQ_URL", hide_env_values = true)]
+    pub rabbitmq_url: String,
+    /// Where this process serves health and metrics, and the API its tickets
+    #[arg(long, env = "LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// What operators show as `authorization: Bearer TOKEN`; without it nobody is one
+    #[arg(long, env = "ADMIN_TOKEN", hide_env_values = true)]
+    pub admin_token: Option<String>,
+}
+
+/// What only the API needs.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ApiSettings {
+    /// Between two looks of the dispatcher at Outbox
+    #[arg(long, env = "OUTBOX_DISPATCH_INTERVAL_MS", default_value_t = 500)]
+    pub dispatch_interval_ms: u64,
+}
+
+/// What only a worker needs.
+#[derive(Debug, Clone, clap::Args)]
+pub struct WorkerSettings {
+    /// smtp://host:port, or smtps://user:password@host
+    #[arg(long, env = "SMTP_URL", hide_env_values = true)]
+    pub smtp_url: String,
+    /// Whom e-mails are from
+    #[arg(long, env = "MAIL_FROM", default_value = "TicketFlow <tickets@ticketflow.invalid>")]
+    pub mail_from: String,
+    /// A name that no other worker has
+    #[arg(long, env = "WORKER_NAME", default_value_t = format!("worker-{}", std::process::id()))]
+    pub worker_name: String,
+    /// Seconds between the attempts at a message that fails
+    #[arg(long, env = "RETRY_DELAYS_S", value_delimiter = ',', default_values_t = [60.0, 300.0, 900.0])]
+    pub retry_delays_s: Vec<f64>,
+    /// Between two signs of life
+    #[arg(long, env = "HEARTBEAT_INTERVAL_S", default_value_t = 30)]
+    pub heartbeat_interval_s: u64,
+}
+
+/// A process at work.
+pub struct Running {
+    /// Where it serves.
+    pub address: SocketAddr,
+    site: Serving,
+    dispatcher: Option<Dispatcher>,
+    consuming: Vec<Consuming>,
+    /// They end with this value.
+    _tasks: JoinSet<()>,
+}
+
+impl Running {
+    /// Ends in good order: requests, then what is under way.
+    pub async fn stop(self) -> Result<()> {
+        self.site.stop().await?;
+        if let Some(dispatcher) = self.dispatcher {
+            dispatcher.stop().await?;
+        }
+        for consuming in self.consuming {
+            consuming.stop(DRAIN).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What every process has.
+struct Common {
+    database: Database,
+    config: RabbitMqConfig,
+    rabbit: Arc<Rabbit>,
+    clock: Clock,
+    tasks: JoinSet<()>,
+}
+
+impl Common {
+    async fn of(settings: &Settings) -> Result<Self> {
+        telemetry::install();
+        let database = Database::open(&settings.database_url).await?;
+        database.migrate().await?;
+        let config = RabbitMqConfig::to(&settings.rabbitmq_url)?.source("ticketflow");
+        let config = config.exchange(EXCHANGE);
+        let rabbit = Arc::new(Rabbit::at(&settings.rabbitmq_url));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(keep_topology(config.clone()));
+        Ok(Self { database, config, rabbit, clock: Clock::default(), tasks })
+    }
+
+    fn site(&self, settings: &Settings) -> Site {
+        let parts: Vec<Box<dyn Check>> =
+            vec![Box::new(self.database.clone()), Box::new(Shared(self.rabbit.clone()))];
+        let admin = Admin::new(self.database.operate(), settings.admin_token.clone());
+        Site::new(Health::of(parts)).with_admin(admin.with_copies(self.rabbit.clone()))
+    }
+}
+
+/// Starts the API with its dispatcher.
+pub async fn api(settings: &Settings, own: &ApiSettings) -> Result<Running> {
+    let mut common = Common::of(settings).await?;
+    let publisher = RabbitMqPublisher::new(common.config.clone());
+    let interval = Duration::from_millis(own.dispatch_interval_ms);
+    let (database, clock) = (common.database.clone(), common.clock.clone());
+    let dispatcher = Dispatcher::start(&database, publisher, interval, clock.clone()).await?;
+    common.tasks.spawn(watch(dispatcher.outbox.clone(), common.rabbit.clone()));
+    common.tasks.spawn(retention::keep(database.clone(), clock.clone()));
+    let site = common.site(settings).with_tickets(Tickets::new(database, clock));
+    let site = site.serve(settings.listen).await?;
+    Ok(Running {
+        address: site.address,
+        site,
+        dispatcher: Some(dispatcher),
+        consuming: Vec::new(),
+        _tasks: common.tasks,
+    })
+}
+
+/// Starts a worker.
+pub async fn worker(settings: &Settings, own: &WorkerSettings) -> Result<Running> {
+    let mut common = Common::of(settings).await?;
+    let mailer: Arc<dyn Mailer> = Arc::new(Smtp::at(&own.smtp_url, &own.mail_from)?);
+    let retries = own.retry_delays_s.iter().map(|seconds| Duration::from_secs_f64(*seconds));
+    let (database, clock) = (common.database.clone(), common.clock.clone());
+    let pulse = Pulse::default();
+    let crew = Crew {
+        database: database.clone(),
+        mailer,
+        retries: retries.collect(),
+        clock: clock.clone(),
+        pulse: pulse.clone(),
+        processed_key: ProcessedKey::default(),
+    };
+    let consuming = crew.consume(&common.config, &own.worker_name).await?;
+    let forwarder = Forwarder::new(database.clone(), &common.config, clock.clone());
+    common.tasks.spawn(forwarder.keep());
+    let every = Duration::from_secs(own.heartbeat_interval_s.max(1));
+    common.tasks.spawn(pulse.keep(database, clock, own.worker_name.clone(), every));
+    common.tasks.spawn(keep_metrics());
+    let site = common.site(settings).serve(settings.listen).await?;
+    Ok(Running { address: site.address, site, dispatcher: None, consuming, _tasks: common.tasks })
+}
+
+/// Tries until the exchange and the queues are there: RabbitMQ may come up later than we do.
+async fn keep_topology(config: RabbitMqConfig) {
+    while let Err(error) = topology::apply(&config).await {
+        tracing::warn!(error = format!("{error:#}"), "RabbitMQ's topology; trying again");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Shows what waits in `Outbox` and in the dead-letter queues.
+async fn watch(outbox: Arc<dyn AdoptedTable>, rabbit: Arc<Rabbit>) {
+    loop {
+        match outbox.pending().await {
+            Ok(pending) => telemetry::pending(pending.rows),
+            Err(error) => tracing::warn!(%error, "what waits in Outbox"),
+        }
+        for queue in QUEUES.map(dlq) {
+            match rabbit.depth(&queue).await {
+                Ok(messages) => telemetry::dead_letters(&queue, messages),
+                Err(error) => tracing::debug!(error = format!("{error:#}"), queue, "its length"),
+            }
+        }
+        telemetry::upkeep();
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn keep_metrics() {
+    loop {
+        telemetry::upkeep();
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+struct Shared(Arc<Rabbit>);
+
+#[async_trait]
+impl Check for Shared {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.0.check().await
+    }
+}
+
+#[async_trait]
+impl Check for Database {
+    fn name(&self) -> &'static str {
+        match self {
+            Database::Postgres(_) => "PostgreSQL",
+            Database::Sqlite(..) => "SQLite",
+        }
+    }
+
+    async fn check(&self) -> Result<()> {
+        const ASK: &str = "SELECT 'yes'";
+        self.connect().await?.session().query(ASK, &[]).await.map(drop)
+    }
+}

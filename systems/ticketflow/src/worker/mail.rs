@@ -1,0 +1,214 @@
+//! E-mails: what they say, and how they leave.
+
+use crate::ticket::{TicketEvent, topic};
+use anyhow::{Context, Result};
+use async_trait::async_trait;
+use lettre::message::{Mailbox, MultiPart};
+use lettre::{AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
+use relevo::Event;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The part of a Message-ID behind the `@`.
+const DOMAIN: &str = "ticketflow.invalid";
+
+/// An e-mail, before anybody knows how it leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mail {
+    /// Made of the event's id: a copy has the same.
+    pub message_id: String,
+    /// To whom.
+    pub to: String,
+    /// What about.
+    pub subject: String,
+    /// As text.
+    pub text: String,
+    /// As HTML.
+    pub html: String,
+    /// The ticket it tells of.
+    pub ticket: Uuid,
+    /// Which of its changes.
+    pub version: i64,
+}
+
+/// Why a mail did not leave.
+#[derive(Debug)]
+pub struct MailFailure {
+    /// The server will not take it later either.
+    pub for_good: bool,
+    /// What it said.
+    pub error: anyhow::Error,
+}
+
+/// How mails leave.
+#[async_trait]
+pub trait Mailer: Send + Sync + 'static {
+    /// Hands one over; `Ok` means that it is taken.
+    async fn send(&self, mail: &Mail) -> Result<(), MailFailure>;
+}
+
+/// The Message-ID of an event's mail.
+pub fn message_id(event: Uuid) -> String {
+    format!("<{event}@{DOMAIN}>")
+}
+
+/// The event that a Message-ID was made of.
+pub fn event_of(message_id: &str) -> Option<Uuid> {
+    let (event, domain) = message_id.trim().strip_prefix('<')?.split_once('@')?;
+    (domain.strip_suffix('>') == Some(DOMAIN)).then(|| event.parse().ok())?
+}
+
+/// What an event says to whom.
+pub fn compose(event: &Event, told: &TicketEvent) -> Mail {
+    let (to, what) = match (event.topic.as_str(), &told.assignee) {
+        (topic::ASSIGNED, Some(assignee)) => (assignee, "is yours".to_owned()),
+        (topic::CREATED, _) => (&told.requester, "was opened".to_owned()),
+        _ => (&told.requester, format!("is {}", told.status.as_str().replace('_', " "))),
+    };
+    let TicketEvent { title, ticket_id, version, .. } = told;
+    let text = format!("{title}\n\nTicket {ticket_id} {what} (change {version}).\n");
+    let html = format!(
+        "<h1>{}</h1><p>Ticket <code>{ticket_id}</code> {what} (change {version}).</p>\n",
+        escaped(title)
+    );
+    Mail {
+        message_id: message_id(event.id.0),
+        to: to.clone(),
+        subject: format!("[{ticket_id}] {title} {what}").replace(['\n', '\t'], " "),
+        text,
+        html,
+        ticket: *ticket_id,
+        version: *version,
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Sends by SMTP, over connections that are kept.
+pub struct Smtp {
+    transport: AsyncSmtpTransport<Tokio1Executor>,
+    from: Mailbox,
+}
+
+impl Smtp {
+    /// `smtp://host:port`, `smtps://user:password@host`, or `smtp://host?tls=required`; and whom mails are from.
+    pub fn at(url: &str, from: &str) -> Result<Self> {
+        let transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(url);
+        let transport = transport.context("SMTP_URL")?.timeout(Some(Duration::from_secs(20)));
+        Ok(Self { transport: transport.build(), from: from.parse().context("MAIL_FROM")? })
+    }
+
+    fn message(&self, mail: &Mail) -> Result<Message> {
+        let parts = MultiPart::alternative_plain_html(mail.text.clone(), mail.html.clone());
+        let message = Message::builder()
+            .from(self.from.clone())
+            .to(mail.to.parse()?)
+            .subject(&mail.subject)
+            .message_id(Some(mail.message_id.clone()));
+        Ok(message.multipart(parts)?)
+    }
+}
+
+#[async_trait]
+impl Mailer for Smtp {
+    async fn send(&self, mail: &Mail) -> Result<(), MailFailure> {
+        let unwritable = |error| MailFailure { for_good: true, error };
+        let message = self.message(mail).map_err(unwritable)?;
+        match self.transport.send(message).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(MailFailure { for_good: error.is_permanent(), error: error.into() }),
+        }
+    }
+}
+
+/// A mailbox in this process, where there is no server: for the embedded way, and for tests.
+#[derive(Debug, Default)]
+pub struct InProcess {
+    mails: Mutex<Vec<Mail>>,
+    down: AtomicBool,
+    refused: AtomicU64,
+}
+
+impl InProcess {
+    /// Everything that came, in its order, copies too.
+    pub fn mails(&self) -> Vec<Mail> {
+        self.mails.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many it did not take.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Takes nothing, or takes mails again.
+    pub fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::Relaxed);
+    }
+}
+
+#[async_trait]
+impl Mailer for InProcess {
+    async fn send(&self, mail: &Mail) -> Result<(), MailFailure> {
+        if self.down.load(Ordering::Relaxed) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            let error = anyhow::anyhow!("the mailbox takes nothing");
+            return Err(MailFailure { for_good: false, error });
+        }
+        self.mails.lock().unwrap_or_else(PoisonError::into_inner).push(mail.clone());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ticket::{Priority, Status};
+    use chrono::Utc;
+    use relevo::NewEvent;
+
+    fn told() -> TicketEvent {
+        TicketEvent {
+            ticket_id: Uuid::now_v7(),
+            version: 2,
+            occurred_at: Utc::now(),
+            title: "Printer <on> fire".into(),
+            requester: "ana@example.org".into(),
+            assignee: Some("ben@example.org".into()),
+            priority: Priority::High,
+            status: Status::InProgress,
+            previous_status: Some(Status::Open),
+        }
+    }
+
+    fn event(topic: &str) -> Event {
+        Event::stored(NewEvent::bytes(topic, Vec::new()), Utc::now())
+    }
+
+    #[test]
+    fn a_mail_goes_to_whom_it_concerns_and_its_id_is_made_of_the_event() {
+        let assigned = event(topic::ASSIGNED);
+        let mail = compose(&assigned, &told());
+        assert_eq!(mail.to, "ben@example.org");
+        assert_eq!(event_of(&mail.message_id), Some(assigned.id.0));
+        assert_eq!(compose(&assigned, &told()).message_id, mail.message_id);
+        let changed = compose(&event(topic::STATUS_CHANGED), &told());
+        assert_eq!(changed.to, "ana@example.org");
+        assert!(changed.text.contains("is in progress"), "{}", changed.text);
+        assert!(changed.html.contains("&lt;on&gt;"), "{}", changed.html);
+        assert_eq!(event_of("<x@elsewhere>"), None);
+    }
+
+    #[test]
+    fn a_message_has_text_and_html() {
+        let smtp = Smtp::at("smtp://127.0.0.1:1", "TicketFlow <tickets@example.org>").unwrap();
+        let mail = compose(&event(topic::CREATED), &told());
+        let message = String::from_utf8(smtp.message(&mail).unwrap().formatted()).unwrap();
+        for part in ["multipart/alternative", "text/plain", "text/html", &mail.message_id] {
+            assert!(message.contains(part), "{part} is not in {message}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! TicketFlow in one process on one file, with everything broken that can be.
+
+mod support;
+
+use axum::http::{Method, StatusCode};
+use chrono::TimeDelta;
+use relevo_testkit::eventually;
+use serde_json::{Value, json};
+use std::time::Duration;
+use support::{assert_kept, settled};
+use tempfile::TempDir;
+use ticketflow::api::OPENAPI;
+use ticketflow::client::{Answer, Client};
+use ticketflow::clock::Clock;
+use ticketflow::database::{Database, ProcessedKey};
+use ticketflow::embedded::{self, Embedded, Options};
+use ticketflow::retention;
+use ticketflow::ticket::{NewTicket, Priority, Status, Ticket};
+use ticketflow::traffic::Traffic;
+use ticketflow::verify::{Arrived, Evidence};
+
+const TOKEN: &str = "open sesame";
+
+struct World {
+    embedded: Embedded,
+    client: Client,
+    clock: Clock,
+    _folder: TempDir,
+}
+
+impl World {
+    async fn with(change: impl FnOnce(&mut Options)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut options = Options::in_folder(folder.path());
+        options.dispatch_interval = Duration::from_millis(50);
+        options.retries = vec![Duration::from_millis(200); 3];
+        options.admin_token = Some(TOKEN.into());
+        change(&mut options);
+        let clock = options.clock.clone();
+        let embedded = embedded::start(options).await.expect("it starts");
+        let client = Client::at(embedded.address);
+        Self { embedded, client, clock, _folder: folder }
+    }
+
+    async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    fn mails(&self) -> Vec<Arrived> {
+        self.embedded.mailbox.mails().iter().map(Into::into).collect()
+    }
+
+    fn database(&self) -> &Database {
+        &self.embedded.database
+    }
+
+    async fn open_ticket(&self) -> Ticket {
+        let new = NewTicket {
+            title: "Printer on fire".into(),
+            description: String::new(),
+            requester: "ana@example.org".into(),
+            priority: Priority::High,
+        };
+        self.client.create(&new).await.expect("a ticket")
+    }
+
+    async fn count(&self, sql: &'static str) -> i64 {
+        let mut connection = self.database().connect().await.expect("a connection");
+        let row = connection.session().query_one(sql, &[]).await.expect("an answer");
+        row.expect("a row").number(0).expect("a number")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_breaks_every_change_is_mailed_and_counted_once_and_in_order() {
+    let mut world = World::with(|options| {
+        // Longer than anything is down here.
+        options.retries = vec![Duration::from_millis(100); 50];
+    })
+    .await;
+    let traffic = Traffic::start(&world.client, 8, 80);
+    let some = |n: u64| {
+        let journal = traffic.journal.clone();
+        async move { eventually("traffic", async || (journal.changes() >= n).then_some(())).await }
+    };
+    some(20).await;
+    world.embedded.mailbox.set_down(true);
+    some(60).await;
+    world.embedded.mailbox.set_down(false);
+    world.embedded.stop_dispatcher().await.expect("it stops");
+    some(100).await;
+    assert!(
+        world.embedded.pending().await.expect("counted") > 0,
+        "tickets are accepted all the same"
+    );
+    world.embedded.start_dispatcher().await.expect("it starts");
+    world.embedded.drop_worker();
+    some(140).await;
+    world.embedded.start_worker().await.expect("it starts");
+    some(160).await;
+    let journal = traffic.stop().await;
+    let verdict = settled(&journal, world.database(), || world.mails()).await;
+    assert_kept(&verdict);
+    assert_eq!(journal.unclear(), 0);
+    assert!(world.embedded.mailbox.refused() > 0, "it was down while there was something to send");
+    assert_eq!(verdict.report.dead, 0);
+    assert_eq!(world.embedded.pending().await.expect("counted"), 0);
+    world.embedded.stop().await.expect("it stops");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processed_events_keyed_by_the_event_alone_lose_effects_and_the_proof_notices() {
+    let world = World::with(|it| it.processed_key = ProcessedKey::EventAlone).await;
+    let traffic = Traffic::start(&world.client, 4, 40);
+    let journal = traffic.journal.clone();
+    eventually("traffic", async || (journal.changes() >= 20).then_some(())).await;
+    let journal = traffic.stop().await;
+    let sql = r#"SELECT count(*) FROM "ProcessedEvents""#;
+    let committed = journal.changes() as i64;
+    eventually("each event once", async || (world.count(sql).await == committed).then_some(()))
+        .await;
+    // Both consumers are done with everything: nothing waits for them in the log.
+    eventually("nothing waits", async || {
+        let status = world.database().operate().status().await.expect("a status");
+        status.subscriptions.iter().all(|it| it.backlog == 0).then_some(())
+    })
+    .await;
+    let evidence = Evidence::of(&journal, world.database(), world.mails()).await.expect("evidence");
+    let verdict = evidence.verdict();
+    assert_eq!(verdict.report.lost, journal.changes(), "each event had one of its two effects");
+    assert!(!verdict.broken.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_for_good_is_a_dead_letter_that_only_an_operator_may_replay() {
+    let world = World::new().await;
+    world.embedded.mailbox.set_down(true);
+    let ticket = world.open_ticket().await;
+    let operator = world.client.clone().token(TOKEN);
+    let letters = eventually("a dead letter", async || {
+        let letters = operator.get("/admin/dead-letters").await.expect("an answer").json().ok()?;
+        (!letters.as_array()?.is_empty()).then_some(letters)
+    })
+    .await;
+    let letter = &letters[0];
+    assert_eq!(letter["attempts"], 4, "the first, and one after each delay");
+    assert_eq!(
+        (letter["consumer"].as_str(), letter["ticketId"].as_str()),
+        (Some("notifications"), Some(ticket.id.to_string().as_str()))
+    );
+    let path = format!("/admin/dead-letters/{}/replay", letter["number"]);
+    for (client, status) in [
+        (world.client.clone(), StatusCode::UNAUTHORIZED),
+        (world.client.clone().token("open says me"), StatusCode::UNAUTHORIZED),
+    ] {
+        let answer = client.ask(Method::POST, &path, Vec::new()).await.expect("an answer");
+        assert_problem(&answer, status);
+    }
+    world.embedded.mailbox.set_down(false);
+    let answer = operator.ask(Method::POST, &path, Vec::new()).await.expect("an answer");
+    assert_eq!(answer.status, StatusCode::ACCEPTED);
+    eventually("its mail", async || (world.mails().len() == 1).then_some(())).await;
+    assert_problem(
+        &operator.ask(Method::POST, &path, Vec::new()).await.expect("an answer"),
+        StatusCode::NOT_FOUND,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_token_in_the_environment_nobody_is_an_operator() {
+    let world = World::with(|options| options.admin_token = None).await;
+    let answer =
+        world.client.clone().token("").get("/admin/dead-letters").await.expect("an answer");
+    assert_problem(&answer, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_open_api_is_for_this_machine_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut options = Options::in_folder(folder.path());
+    options.listen = "0.0.0.0:0".parse().expect("an address");
+    let refused = embedded::start(options).await.err().expect("it is refused").to_string();
+    assert!(refused.contains("this machine only"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_month_later_only_what_was_dispatched_is_gone() {
+    let mut world = World::new().await;
+    let ticket = world.open_ticket().await;
+    world.client.change_status(ticket.id, Status::InProgress).await.expect("changed");
+    let done = r#"SELECT count(*) FROM "ProcessedEvents""#;
+    eventually("both effects of both", async || (world.count(done).await == 4).then_some(())).await;
+    let dispatched = r#"SELECT count(*) FROM "Outbox" WHERE "DispatchedAt" IS NOT NULL"#;
+    eventually("both marked", async || (world.count(dispatched).await == 2).then_some(())).await;
+    world.embedded.stop_dispatcher().await.expect("it stops");
+    world.client.change_status(ticket.id, Status::Closed).await.expect("changed");
+    for _ in 0..30 {
+        let swept = retention::sweep(world.database(), &world.clock).await.expect("swept");
+        assert_eq!(swept, retention::Swept::default(), "thirty days are not over");
+        world.clock.advance(TimeDelta::days(1));
+    }
+    let swept = retention::sweep(world.database(), &world.clock).await.expect("swept");
+    assert_eq!((swept.outbox, swept.processed), (2, 4));
+    assert_eq!(
+        world.embedded.pending().await.expect("counted"),
+        1,
+        "what waits stays, however old"
+    );
+    world.embedded.start_dispatcher().await.expect("it starts");
+    eventually("its mail", async || (world.mails().len() == 3).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_signs_life_with_the_time_of_its_last_message() {
+    let world = World::new().await;
+    world.open_ticket().await;
+    eventually("its mail", async || (world.mails().len() == 1).then_some(())).await;
+    let sql = r#"SELECT count(*) FROM "Heartbeats" WHERE "Worker" = 'embedded'"#;
+    eventually("a heartbeat", async || (world.count(sql).await == 1).then_some(())).await;
+}
+
+fn assert_problem(answer: &Answer, status: StatusCode) -> Value {
+    assert_eq!(answer.status, status, "{:?}", answer.body);
+    assert_eq!(answer.content_type, "application/problem+json");
+    let problem = answer.json().expect("JSON");
+    assert_eq!(problem["status"], status.as_u16());
+    assert!(!problem["detail"].as_str().unwrap_or_default().is_empty(), "{problem}");
+    problem
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_is_a_problem_that_says_what_is_wrong() {
+    let world = World::new().await;
+    let ask = async |method: Method, path: &str, body: &str| {
+        world.client.ask(method, path, body.as_bytes().to_vec()).await.expect("an answer")
+    };
+    let tickets = "/api/v1/tickets";
+    assert_problem(&ask(Method::POST, tickets, "{").await, StatusCode::BAD_REQUEST);
+    let unknown = r#"{"title": "t", "requester": "a@b.org", "colour": "red"}"#;
+    assert_problem(&ask(Method::POST, tickets, unknown).await, StatusCode::UNPROCESSABLE_ENTITY);
+    let invalid = r#"{"title": " ", "requester": "nobody"}"#;
+    let problem = assert_problem(
+        &ask(Method::POST, tickets, invalid).await,
+        StatusCode::UNPROCESSABLE_ENTITY,
+    );
+    assert_eq!(problem["errors"].as_array().map(Vec::len), Some(2), "{problem}");
+    assert_problem(&ask(Method::GET, "/nowhere", "").await, StatusCode::NOT_FOUND);
+    assert_problem(&ask(Method::DELETE, tickets, "").await, StatusCode::METHOD_NOT_ALLOWED);
+    assert_problem(&ask(Method::GET, "/api/v1/tickets/17", "").await, StatusCode::NOT_FOUND);
+    assert_problem(
+        &ask(Method::GET, "/api/v1/tickets?limit=0", "").await,
+        StatusCode::UNPROCESSABLE_ENTITY,
+    );
+    let ticket = world.open_ticket().await;
+    let status = format!("/api/v1/tickets/{}/status", ticket.id);
+    let none = format!("/api/v1/tickets/{}/status", uuid::Uuid::now_v7());
+    assert_problem(
+        &ask(Method::PUT, &none, r#"{"status": "closed"}"#).await,
+        StatusCode::NOT_FOUND,
+    );
+    assert_problem(
+        &ask(Method::PUT, &status, r#"{"status": "lost"}"#).await,
+        StatusCode::UNPROCESSABLE_ENTITY,
+    );
+    assert_problem(&ask(Method::PUT, &status, r#"{"status": "open"}"#).await, StatusCode::CONFLICT);
+    assert_eq!(
+        world.client.show(ticket.id).await.expect("shown").version,
+        1,
+        "a refusal changes nothing"
+    );
+    assert_eq!(world.count(r#"SELECT count(*) FROM "Outbox""#).await, 1, "and tells nobody");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_show_every_ticket_once_newest_first() {
+    let world = World::new().await;
+    let mut opened = Vec::new();
+    for _ in 0..7 {
+        opened.push(world.open_ticket().await.id.to_string());
+    }
+    opened.reverse();
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/tickets?limit=3{after}");
+        let page = world.client.get(&path).await.expect("an answer").json().expect("JSON");
+        let items = page["items"].as_array().expect("items").iter();
+        seen.extend(items.map(|it| it["id"].as_str().expect("an id").to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        after = format!("&after={next}");
+    }
+    assert_eq!(seen, opened);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_and_the_api_have_the_same_routes() {
+    let world = World::new().await;
+    let served = world.client.get("/openapi.json").await.expect("an answer").json().expect("JSON");
+    let document: Value = serde_json::from_str(OPENAPI).expect("JSON");
+    assert_eq!(served, document);
+    let methods = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::PATCH];
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        let there =
+            path.replace("{id}", &uuid::Uuid::now_v7().to_string()).replace("{number}", "1");
+        for method in &methods {
+            let described = item.get(method.as_str().to_lowercase()).is_some();
+            let answer = world.client.clone().token(TOKEN).ask(
+                method.clone(),
+                &there,
+                json!({}).to_string().into(),
+            );
+            let status = answer.await.expect("an answer").status;
+            assert_eq!(
+                described,
+                status != StatusCode::METHOD_NOT_ALLOWED,
+                "{method} {path}: {status}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_correlation_id_is_followed_from_the_request_to_the_outbox() {
+    let world = World::new().await;
+    let ticket = world.open_ticket().await;
+    let sql = r#"SELECT count(*) FROM "Outbox" WHERE length("CorrelationId") = 36 AND "Type" = 'ticket.created'"#;
+    assert_eq!(world.count(sql).await, 1, "one is made up where none is given: {ticket:?}");
+}

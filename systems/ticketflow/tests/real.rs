@@ -1,0 +1,256 @@
+//! TicketFlow on PostgreSQL, RabbitMQ and a mail server, each a real process, with everything broken that can be.
+
+#[path = "support/real.rs"]
+mod real;
+mod support;
+
+use axum::http::{Method, StatusCode};
+use lapin::BasicProperties;
+use real::{Process, Rig};
+use relevo_testkit::eventually;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use support::assert_kept;
+use ticketflow::ticket::{NewTicket, Priority, Status, Ticket};
+use ticketflow::topology;
+use ticketflow::traffic::{Journal, Traffic};
+use ticketflow::verify::{Evidence, Verdict};
+
+const PATIENT: &str = "0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,1,1,1,1,1,1,1,1,1,1,2,2,2,2,2,2,2,2,2,2";
+
+async fn settled(journal: &Journal, rig: &Rig) -> Verdict {
+    let evidence = eventually("every change has its effects", async || {
+        let mails = rig.mails().await;
+        let evidence = Evidence::of(journal, &rig.database, mails).await.expect("evidence");
+        evidence.is_complete().then_some(evidence)
+    });
+    evidence.await.verdict()
+}
+
+async fn changes(traffic: &Traffic, n: u64) {
+    eventually("traffic", async || (traffic.journal.changes() >= n).then_some(())).await;
+}
+
+async fn open_ticket(api: &Process, requester: &str) -> Ticket {
+    let new = NewTicket {
+        title: "Printer on fire".into(),
+        description: String::new(),
+        requester: requester.into(),
+        priority: Priority::High,
+    };
+    api.client().create(&new).await.expect("a ticket")
+}
+
+async fn is_well(process: &Process) {
+    eventually("it is well", async || {
+        let answer = process.client().get("/health").await.ok()?;
+        (answer.status == StatusCode::OK).then_some(())
+    })
+    .await;
+}
+
+/// A kill within a second of declaring a quorum queue loses what the queue has confirmed; see docs/brokers.md.
+async fn queues_are_old_enough(rig: &Rig) {
+    let config = relevo_brokers::rabbitmq::RabbitMqConfig::to(&rig.rabbit_url).expect("a URL");
+    topology::apply(&config).await.expect("its topology");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rabbitmq_killed_under_load_loses_nothing_and_tickets_are_accepted_meanwhile() {
+    let Some(rig) = Rig::own().await else { return };
+    queues_are_old_enough(&rig).await;
+    let (api, worker) = (rig.api(), rig.worker("a", PATIENT));
+    is_well(&api).await;
+    let traffic = Traffic::start(&api.client(), 8, 40);
+    changes(&traffic, 30).await;
+    rig.rabbit.kill9();
+    let sick = eventually("health says so", async || {
+        let answer = api.client().get("/health").await.expect("an answer");
+        (answer.status == StatusCode::SERVICE_UNAVAILABLE).then_some(answer)
+    })
+    .await;
+    let report = sick.json().expect("JSON");
+    let part = |name: &str| {
+        let checks = report["checks"].as_array().expect("checks");
+        checks.iter().find(|it| it["name"] == name).expect("a part")["status"].clone()
+    };
+    assert_eq!((part("RabbitMQ"), part("PostgreSQL")), ("down".into(), "up".into()), "{report}");
+    let before = traffic.journal.changes();
+    changes(&traffic, before + 20).await;
+    rig.rabbit.restart().expect("it comes back");
+    let before = traffic.journal.changes();
+    changes(&traffic, before + 20).await;
+    let journal = traffic.stop().await;
+    assert_eq!(journal.unclear(), 0, "every request had its answer");
+    let verdict = settled(&journal, &rig).await;
+    assert_kept(&verdict);
+    assert_eq!(verdict.report.dead, 0);
+    is_well(&api).await;
+    is_well(&worker).await;
+    api.terminate();
+    worker.terminate();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_killed_between_smtps_ok_and_its_commit_mails_again_under_the_same_message_id() {
+    let Some(rig) = Rig::shared().await else { return };
+    let (api, mut worker) = (rig.api(), rig.worker("first", PATIENT));
+    is_well(&worker).await;
+    // The effect's commit cannot come while this is held; looking is allowed.
+    let mut connection = rig.database.connect().await.expect("a connection");
+    connection
+        .batch(r#"BEGIN; LOCK TABLE "ProcessedEvents" IN EXCLUSIVE MODE"#)
+        .await
+        .expect("locked");
+    let ticket = open_ticket(&api, "ana@example.org").await;
+    let mails = || rig.smtp.mails().expect("a Maildir");
+    eventually("the mail", async || (!mails().is_empty()).then_some(())).await;
+    worker.kill9();
+    connection.batch("ROLLBACK").await.expect("free");
+    let _second = rig.worker("second", PATIENT);
+    let journal = Journal::default();
+    let verdict = settled(&journal, &rig).await;
+    assert_kept(&verdict);
+    assert_eq!((verdict.report.committed, verdict.report.duplicates_seen), (1, 1));
+    let ids: BTreeSet<String> = rig.mails().await.into_iter().map(|mail| mail.message_id).collect();
+    assert_eq!((mails().len(), ids.len()), (2, 1), "ticket {}", ticket.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_dispatchers_and_two_workers_killed_in_turn_do_everything_once_and_in_order() {
+    let Some(rig) = Rig::shared().await else { return };
+    let (one, mut two) = (rig.api(), rig.api());
+    let (mut a, mut b) = (rig.worker("a", PATIENT), rig.worker("b", PATIENT));
+    is_well(&one).await;
+    let traffic = Traffic::start(&one.client(), 8, 60);
+    changes(&traffic, 30).await;
+    a.kill9();
+    changes(&traffic, 60).await;
+    let a = rig.worker("a", PATIENT);
+    two.kill9();
+    changes(&traffic, 100).await;
+    let two = rig.api();
+    b.kill9();
+    changes(&traffic, 150).await;
+    let journal = traffic.stop().await;
+    assert_eq!(journal.unclear(), 0);
+    let verdict = settled(&journal, &rig).await;
+    assert_kept(&verdict);
+    assert_eq!(verdict.report.dead, 0);
+    let beats = r#"SELECT count(*) FROM "Heartbeats" WHERE "LastMessageAt" IS NOT NULL"#;
+    eventually("a heartbeat with a message", async || (rig.count(beats).await > 0).then_some(()))
+        .await;
+    drop((a, two));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mails_wait_in_their_order_while_smtp_is_down_or_slow_and_numbers_go_on() {
+    let Some(rig) = Rig::shared().await else { return };
+    let (api, _worker) = (rig.api(), rig.worker("a", PATIENT));
+    is_well(&api).await;
+    let traffic = Traffic::start(&api.client(), 4, 30);
+    changes(&traffic, 10).await;
+    rig.smtp.kill9();
+    changes(&traffic, 40).await;
+    let counted = r#"SELECT count(*) FROM "TicketActivity""#;
+    eventually("numbers go on", async || (rig.count(counted).await >= 40).then_some(())).await;
+    rig.smtp.restart().expect("it comes back");
+    changes(&traffic, 60).await;
+    rig.smtp.pause();
+    changes(&traffic, 80).await;
+    rig.smtp.resume();
+    let journal = traffic.stop().await;
+    let verdict = settled(&journal, &rig).await;
+    assert_kept(&verdict);
+    assert_eq!(verdict.report.dead, 0, "nothing was down for longer than the retries last");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dead_letter_queues_hold_exactly_what_failed_until_it_is_replayed() {
+    let Some(rig) = Rig::shared().await else { return };
+    let (api, worker) = (rig.api(), rig.worker("a", "0.2,0.2,0.2"));
+    is_well(&api).await;
+    is_well(&worker).await;
+    let refused = open_ticket(&api, "nobody@refused.invalid").await;
+    api.client().assign(refused.id, "ben@example.org").await.expect("assigned");
+    let fine = open_ticket(&api, "ana@example.org").await;
+    api.client().change_status(fine.id, Status::InProgress).await.expect("changed");
+    let own_id = BasicProperties::default().with_message_id("not-json".into());
+    rig.put("notifications", own_id, b"no JSON at all").await;
+    rig.put("metrics", BasicProperties::default(), b"{\"no\": \"id\"}").await;
+    let letters = eventually("three dead letters", async || {
+        let letters = worker.client().get("/admin/dead-letters").await.ok()?.json().ok()?;
+        let letters = letters.as_array()?.clone();
+        let queued = gauge(&api, "notifications.dlq").await? + gauge(&api, "metrics.dlq").await?;
+        (letters.len() == 3 && queued == 3.0).then_some(letters)
+    })
+    .await;
+    let verdict = settled(&Journal::default(), &rig).await;
+    assert_kept(&verdict);
+    assert_eq!((verdict.report.committed, verdict.report.dead), (4, 1));
+    // Replayed, it fails again, is a new letter, and its copy in the queue is the new one's.
+    let letter = letters.iter().find(|it| it["ticketId"] == refused.id.to_string().as_str());
+    let letter = letter.expect("the refused one");
+    let path = format!("/admin/dead-letters/{}/replay", letter["number"]);
+    let answer = worker.client().ask(Method::POST, &path, Vec::new()).await.expect("an answer");
+    assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
+    let numbers = r#"SELECT count(*) FROM "DlqPublished""#;
+    eventually("it died again", async || (rig.count(numbers).await == 4).then_some(())).await;
+    worker.terminate();
+    let (mails, numbers) = (rig.drain("notifications.dlq").await, rig.drain("metrics.dlq").await);
+    assert_eq!((mails.len(), numbers.len()), (2, 1), "{mails:?} {numbers:?}");
+    let of_ticket = |(headers, _): &&(std::collections::BTreeMap<String, String>, Vec<u8>)| {
+        headers.get("cloudEvents_subject") == Some(&refused.id.to_string())
+    };
+    let (headers, _) = mails.iter().find(of_ticket).expect("the refused one");
+    assert_eq!(headers["x-event-id"], letter["eventId"].as_str().expect("an id"));
+    assert_eq!(headers["x-correlation-id"].len(), 36);
+    assert_eq!(headers["x-relevo-original-topic"], "ticket.created");
+    assert!(headers["x-relevo-last-error"].contains("no such mailbox"), "{headers:?}");
+    assert!(mails.iter().any(|(_, body)| body == b"no JSON at all"), "its bytes are as they came");
+}
+
+/// What `/metrics` says of a dead-letter queue.
+async fn gauge(api: &Process, queue: &str) -> Option<f64> {
+    let answer = api.client().get("/metrics").await.ok()?;
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    let line =
+        text.lines().find(|line| line.starts_with("mq_dlq_total") && line.contains(queue))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_about_the_topology_is_the_plan() {
+    let Some(rig) = Rig::shared().await else { return };
+    let config = relevo_brokers::rabbitmq::RabbitMqConfig::to(&rig.rabbit_url).expect("a URL");
+    let page = topology::page(&topology::plan(&config).await.expect("a plan"));
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/rabbitmq-topology.md");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(file, &page).expect("written");
+    }
+    assert_eq!(std::fs::read_to_string(file).expect("a page"), page, "UPDATE=1 writes it anew");
+    topology::apply(&config).await.expect("applied");
+    assert!(topology::plan(&config).await.expect("a plan").is_done());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_metric_that_an_alert_reads_is_shown() {
+    let Some(rig) = Rig::shared().await else { return };
+    let (api, _worker) = (rig.api(), rig.worker("a", PATIENT));
+    is_well(&api).await;
+    open_ticket(&api, "ana@example.org").await;
+    let rules = include_str!("../alerts/ticketflow.rules.yml");
+    for name in ["outbox_pending_total", "mq_dlq_total", "outbox_dispatch_latency_ms_bucket"] {
+        assert!(rules.contains(name), "no alert reads {name}");
+        eventually(name, async || {
+            let answer = api.client().get("/metrics").await.expect("an answer");
+            String::from_utf8_lossy(&answer.body).contains(&format!("\n{name}")).then_some(())
+        })
+        .await;
+    }
+    let shown = api.client().get("/metrics").await.expect("an answer");
+    let shown = String::from_utf8_lossy(&shown.body).into_owned();
+    assert!(shown.contains("# TYPE outbox_pending_total gauge"), "{shown}");
+    assert!(shown.contains("# TYPE mq_dlq_total gauge"), "{shown}");
+}

@@ -1,0 +1,182 @@
+//! The real parts: PostgreSQL, RabbitMQ and a mail server, started by the testkit, and TicketFlow's own processes.
+
+use lapin::options::{BasicAckOptions, BasicGetOptions, BasicPublishOptions};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use relevo_testkit::services::{self, Postgres, RabbitMq, Smtp};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use ticketflow::client::Client;
+use ticketflow::database::Database;
+use ticketflow::verify::{Arrived, Change};
+use ticketflow::worker::mail::event_of;
+
+pub const TOKEN: &str = "open sesame";
+
+/// A database, a virtual host and a mail server of one test's own.
+pub struct Rig {
+    pub database: Database,
+    pub database_url: String,
+    pub rabbit: Arc<RabbitMq>,
+    pub rabbit_url: String,
+    pub smtp: Arc<Smtp>,
+}
+
+impl Rig {
+    /// On a broker that all tests share.
+    pub async fn shared() -> Option<Self> {
+        Self::on(services::require(RabbitMq::shared())?).await
+    }
+
+    /// On a broker that may be harmed.
+    pub async fn own() -> Option<Self> {
+        Self::on(Arc::new(services::require(RabbitMq::start())?)).await
+    }
+
+    async fn on(rabbit: Arc<RabbitMq>) -> Option<Self> {
+        let postgres = services::require(Postgres::shared(16))?;
+        let smtp = Arc::new(services::require(Smtp::start())?);
+        let database_url = postgres.create_database().expect("a database");
+        let rabbit_url = rabbit.fresh_vhost().expect("a virtual host");
+        let database = Database::open(&database_url).await.expect("it answers");
+        database.migrate().await.expect("its tables");
+        Some(Self { database, database_url, rabbit, rabbit_url, smtp })
+    }
+
+    fn command(&self, kind: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ticketflow"));
+        command
+            .arg(kind)
+            .env("DATABASE_URL", &self.database_url)
+            .env("RABBITMQ_URL", &self.rabbit_url)
+            .env("SMTP_URL", self.smtp.url())
+            .env("LISTEN", "127.0.0.1:0")
+            .env("ADMIN_TOKEN", TOKEN)
+            .env("OUTBOX_DISPATCH_INTERVAL_MS", "100")
+            .env("HEARTBEAT_INTERVAL_S", "1")
+            .env("RUST_LOG", "warn,lapin=off");
+        command
+    }
+
+    /// Starts the API with its dispatcher.
+    pub fn api(&self) -> Process {
+        Process::start(&mut self.command("api"))
+    }
+
+    /// Starts a worker that tries again after these seconds.
+    pub fn worker(&self, name: &str, retries: &str) -> Process {
+        let mut command = self.command("worker");
+        Process::start(command.env("WORKER_NAME", name).env("RETRY_DELAYS_S", retries))
+    }
+
+    /// What came by mail, in its order. The events are known by `Outbox`.
+    pub async fn mails(&self) -> Vec<Arrived> {
+        let known = self.events().await;
+        let mails = self.smtp.mails().expect("a Maildir");
+        let arrived = mails.iter().map(|mail| {
+            let id = mail.lines().find_map(|line| line.strip_prefix("Message-ID: "));
+            let id = id.expect("a Message-ID").trim().to_owned();
+            let event = event_of(&id).expect("an id of ours").to_string();
+            Arrived { change: *known.get(&event).expect("an event of ours"), message_id: id }
+        });
+        arrived.collect()
+    }
+
+    async fn events(&self) -> BTreeMap<String, Change> {
+        const EVENTS: &str = r#"SELECT "Id", "PayloadJson" FROM "Outbox""#;
+        let mut connection = self.database.connect().await.expect("a connection");
+        let rows = connection.session().query(EVENTS, &[]).await.expect("an answer");
+        let change = |row: &ticketflow::database::Row| {
+            let told: serde_json::Value =
+                serde_json::from_str(&row.text(1).expect("text")).expect("JSON");
+            let ticket = told["ticketId"].as_str().expect("a ticket").parse().expect("an id");
+            (row.text(0).expect("an id"), (ticket, told["version"].as_i64().expect("a version")))
+        };
+        rows.iter().map(change).collect()
+    }
+
+    pub async fn count(&self, sql: &'static str) -> i64 {
+        let mut connection = self.database.connect().await.expect("a connection");
+        let row = connection.session().query_one(sql, &[]).await.expect("an answer");
+        row.expect("a row").number(0).expect("a number")
+    }
+
+    pub async fn channel(&self) -> (Connection, Channel) {
+        let connection = Connection::connect(&self.rabbit_url, ConnectionProperties::default());
+        let connection = connection.await.expect("a connection");
+        let channel = connection.create_channel().await.expect("a channel");
+        (connection, channel)
+    }
+
+    /// Puts a message of no known kind into a queue.
+    pub async fn put(&self, queue: &str, properties: BasicProperties, body: &[u8]) {
+        let (_connection, channel) = self.channel().await;
+        let (queue, options) = (queue.into(), BasicPublishOptions::default());
+        let sent = channel.basic_publish("".into(), queue, options, body, properties).await;
+        sent.expect("sent").await.expect("confirmed");
+        channel.close(200, "done".into()).await.expect("closed");
+    }
+
+    /// Everything in a queue, taken out: headers as text, and the body.
+    pub async fn drain(&self, queue: &str) -> Vec<(BTreeMap<String, String>, Vec<u8>)> {
+        let (_connection, channel) = self.channel().await;
+        let mut all = Vec::new();
+        let get = || channel.basic_get(queue.into(), BasicGetOptions::default());
+        while let Some(message) = get().await.expect("an answer") {
+            let headers = message.properties.headers().clone().unwrap_or_default();
+            let text = |value: &lapin::types::AMQPValue| match value {
+                lapin::types::AMQPValue::LongString(text) => text.to_string(),
+                other => format!("{other:?}"),
+            };
+            let headers = headers.inner().iter().map(|(name, it)| (name.to_string(), text(it)));
+            all.push((headers.collect(), message.data.to_vec()));
+            message.ack(BasicAckOptions::default()).await.expect("acknowledged");
+        }
+        all
+    }
+}
+
+/// A process of TicketFlow's; killed when the value is dropped.
+pub struct Process {
+    child: Child,
+    pub address: SocketAddr,
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let stdout = child.stdout.take().expect("its output is ours");
+        let mut lines = BufReader::new(stdout).lines();
+        let address = lines.find_map(|line| {
+            line.ok()?.strip_prefix("listening on ").and_then(|text| text.parse().ok())
+        });
+        Self { child, address: address.expect("it listens") }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::at(self.address).token(TOKEN)
+    }
+
+    /// Like a power cut.
+    pub fn kill9(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    /// In good order.
+    pub fn terminate(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
