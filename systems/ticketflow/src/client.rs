@@ -47,18 +47,25 @@ pub struct Client {
     address: SocketAddr,
     http: Http<HttpConnector, Full<Bytes>>,
     token: Option<String>,
+    correlation: Option<String>,
 }
 
 impl Client {
     /// Of the API at this address.
     pub fn at(address: SocketAddr) -> Self {
         let http = Http::builder(TokioExecutor::new()).build_http();
-        Self { address, http, token: None }
+        Self { address, http, token: None, correlation: None }
     }
 
     /// Shows this token.
     pub fn token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
+        self
+    }
+
+    /// Names what its requests belong to.
+    pub fn correlation(mut self, id: &str) -> Self {
+        self.correlation = Some(id.to_owned());
         self
     }
 
@@ -69,6 +76,9 @@ impl Client {
         request = request.header("content-type", "application/json");
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if let Some(correlation) = &self.correlation {
+            request = request.header("x-correlation-id", correlation);
         }
         let asked = async {
             let answer = self.http.request(request.body(Full::new(body.into()))?).await?;

@@ -3,13 +3,31 @@
 //! The code is the same. `Outbox` is adopted in the SQLite file, and the dispatcher relays it into Relevo's own log in
 //! that file, which takes RabbitMQ's place: the two consumers are subscriptions of that log, and their effects commit
 //! with its cursors. E-mails go into a mailbox of this process.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # async fn demo() -> anyhow::Result<()> {
+//! let ticketflow = ticketflow::embedded::start(ticketflow::embedded::Options::in_folder("data")).await?;
+//! println!("{}", ticketflow.url());
+//! let traffic = ticketflow.traffic(8, 50);
+//! ticketflow.mailbox.set_down(true); // or stop_dispatcher, or drop_worker
+//! tokio::time::sleep(Duration::from_secs(10)).await;
+//! ticketflow.mailbox.set_down(false);
+//! let verdict = ticketflow.verdict(&traffic.stop().await, Duration::from_secs(90)).await?;
+//! assert!(verdict.broken.is_empty());
+//! ticketflow.stop().await
+//! # }
+//! ```
 
 use crate::api::{Admin, Check, Health, Serving, Site};
+use crate::client::Client;
 use crate::clock::Clock;
 use crate::database::{Database, ProcessedKey};
 use crate::dispatcher::{Dispatcher, INTERVAL};
 use crate::tickets::Tickets;
 use crate::topology::{QUEUES, dlq};
+use crate::traffic::{Journal, Traffic};
+use crate::verify::{Evidence, Verdict};
 use crate::worker::mail::InProcess;
 use crate::worker::{Crew, EVERY, Pulse, RETRIES};
 use crate::{retention, telemetry};
@@ -24,6 +42,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Most dead letters that are counted.
 const MOST: usize = 10_000;
@@ -123,6 +142,25 @@ impl Embedded {
     /// The API's address, for people.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// People who use it: so many, who together make so many requests a second.
+    pub fn traffic(&self, people: u32, per_second: u32) -> Traffic {
+        Traffic::start(&Client::at(self.address), people, per_second)
+    }
+
+    /// Waits until every effect of what people were told is there, for so long at most, and weighs them.
+    pub async fn verdict(&self, journal: &Journal, patience: Duration) -> Result<Verdict> {
+        let began = Instant::now();
+        loop {
+            let mails = self.mailbox.mails().iter().map(Into::into).collect();
+            let mut evidence = Evidence::of(journal, &self.database, mails).await?;
+            evidence.retried = self.mailbox.refused();
+            if evidence.is_complete() || began.elapsed() >= patience {
+                return Ok(evidence.verdict());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Rows of `Outbox` that wait.
@@ -226,8 +264,11 @@ impl Publisher for IntoLog {
     }
 
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
-        let published = self.database.publish(events.iter().map(|event| again(event)).collect());
-        let answer = match published.await {
+        let (database, events_again) = (self.database.clone(), events.iter().copied().map(again));
+        let events_again: Vec<NewEvent> = events_again.collect();
+        // A task of its own: who waits for it may be gone before it ends, and a transaction must not be.
+        let published = tokio::spawn(async move { database.publish(events_again).await });
+        let answer = match published.await.map_err(Into::into).flatten() {
             Ok(()) => Confirm::Stored,
             Err(error) => Confirm::Unknown { error: format!("{error:#}") },
         };

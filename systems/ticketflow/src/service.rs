@@ -3,12 +3,12 @@
 use crate::api::{Admin, Check, Health, Serving, Site};
 use crate::clock::Clock;
 use crate::database::{Database, ProcessedKey};
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::{Dispatcher, INTERVAL};
 use crate::rabbit::Rabbit;
 use crate::tickets::Tickets;
 use crate::topology::{self, EXCHANGE, QUEUES, dlq};
 use crate::worker::mail::{Mailer, Smtp};
-use crate::worker::{Crew, Forwarder, Pulse};
+use crate::worker::{Crew, EVERY, Forwarder, Pulse};
 use crate::{retention, telemetry};
 use anyhow::Result;
 use async_trait::async_trait;
@@ -46,7 +46,7 @@ pub struct Settings {
 #[derive(Debug, Clone, clap::Args)]
 pub struct ApiSettings {
     /// Between two looks of the dispatcher at Outbox
-    #[arg(long, env = "OUTBOX_DISPATCH_INTERVAL_MS", default_value_t = 500)]
+    #[arg(long, env = "OUTBOX_DISPATCH_INTERVAL_MS", default_value_t = INTERVAL.as_millis() as u64)]
     pub dispatch_interval_ms: u64,
 }
 
@@ -63,10 +63,10 @@ pub struct WorkerSettings {
     #[arg(long, env = "WORKER_NAME", default_value_t = format!("worker-{}", std::process::id()))]
     pub worker_name: String,
     /// Seconds between the attempts at a message that fails
-    #[arg(long, env = "RETRY_DELAYS_S", value_delimiter = ',', default_values_t = [60.0, 300.0, 900.0])]
+    #[arg(long, env = "RETRY_DELAYS_S", value_delimiter = ',', default_value = "60,300,900")]
     pub retry_delays_s: Vec<f64>,
     /// Between two signs of life
-    #[arg(long, env = "HEARTBEAT_INTERVAL_S", default_value_t = 30)]
+    #[arg(long, env = "HEARTBEAT_INTERVAL_S", default_value_t = EVERY.as_secs())]
     pub heartbeat_interval_s: u64,
 }
 

@@ -3,16 +3,16 @@
 //! `relevo-services postgres 18` prints the URL of an empty database, then one of a new database
 //! for each line it reads, and stops the server when its input ends. Brokers likewise.
 
-use relevo_testkit::services::{Kafka, Nats, Postgres, RabbitMq};
+use relevo_testkit::services::{Kafka, Nats, Postgres, RabbitMq, Smtp};
 use std::error::Error;
 use std::io::{BufRead, Write};
 
 const HELP: &str = "\
 relevo-services postgres [MAJOR]
-relevo-services rabbitmq | nats | kafka
+relevo-services rabbitmq | nats | kafka | smtp
 
 Starts a PostgreSQL (18 unless told) on a free port of 127.0.0.1 and prints the URL of an empty
-database, or starts a broker and prints where it is. Enter makes another database or virtual host;
+database, or starts a broker or a mail server and prints where it is. Enter makes another database or virtual host;
 Ctrl-D stops the server and removes its data.
 ";
 
@@ -32,6 +32,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["kafka"] => {
             let server = Kafka::start()?;
             serve(|| Ok(server.bootstrap()))
+        }
+        ["smtp"] => {
+            let server = Smtp::start()?;
+            serve(|| Ok(server.url()))
         }
         ["--help" | "-h"] => {
             print!("{HELP}");

@@ -12,6 +12,8 @@ pub use schema::ProcessedKey;
 pub use session::{Connection, Driver, Session, Transaction};
 pub use value::{Row, Value};
 
+use crate::clock::Clock;
+use crate::retention;
 use anyhow::{Context, Result};
 use relevo::postgres::PostgresStore;
 use relevo::sqlite::SqliteStore;
@@ -71,7 +73,9 @@ impl Database {
             Self::Postgres(_) => "SELECT pg_advisory_xact_lock(5436728190);",
             Self::Sqlite(..) => "",
         };
-        connection.batch(&format!("{first}{statements}")).await.context("TicketFlow's tables")
+        connection.batch(&format!("{first}{statements}")).await.context("TicketFlow's tables")?;
+        drop(connection);
+        retention::partitions(self, &Clock::default()).await.context("the partitions of Outbox")
     }
 
     /// Relevo's log in this database.

@@ -1,23 +1,26 @@
 //! TicketFlow on PostgreSQL, RabbitMQ and a mail server, each a real process, with everything broken that can be.
 
-#[path = "support/real.rs"]
-mod real;
-mod support;
+mod rig;
 
 use axum::http::{Method, StatusCode};
 use lapin::BasicProperties;
-use real::{Process, Rig};
 use relevo_testkit::eventually;
+use rig::{Process, Rig};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use support::assert_kept;
 use ticketflow::ticket::{NewTicket, Priority, Status, Ticket};
 use ticketflow::topology;
 use ticketflow::traffic::{Journal, Traffic};
 use ticketflow::verify::{Evidence, Verdict};
 
-const PATIENT: &str = "0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,1,1,1,1,1,1,1,1,1,1,2,2,2,2,2,2,2,2,2,2";
+const PATIENT: &str = "0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,1,1,1,1,1,1,1,1,1,1,5,5,5,5,5,5,5,5,5,5";
 
+/// Nothing lost, nothing twice, everything in its order.
+fn assert_kept(verdict: &Verdict) {
+    assert!(verdict.broken.is_empty(), "{:?} {:?}", verdict.broken, verdict.report);
+}
+
+/// Waits until every effect is there, and weighs them.
 async fn settled(journal: &Journal, rig: &Rig) -> Verdict {
     let evidence = eventually("every change has its effects", async || {
         let mails = rig.mails().await;
@@ -31,14 +34,17 @@ async fn changes(traffic: &Traffic, n: u64) {
     eventually("traffic", async || (traffic.journal.changes() >= n).then_some(())).await;
 }
 
-async fn open_ticket(api: &Process, requester: &str) -> Ticket {
-    let new = NewTicket {
+fn ticket() -> NewTicket {
+    NewTicket {
         title: "Printer on fire".into(),
         description: String::new(),
-        requester: requester.into(),
+        requester: "ana@example.org".into(),
         priority: Priority::High,
-    };
-    api.client().create(&new).await.expect("a ticket")
+    }
+}
+
+async fn open_ticket(api: &Process) -> Ticket {
+    api.client().create(&ticket()).await.expect("a ticket")
 }
 
 async fn is_well(process: &Process) {
@@ -103,7 +109,7 @@ async fn a_worker_killed_between_smtps_ok_and_its_commit_mails_again_under_the_s
         .batch(r#"BEGIN; LOCK TABLE "ProcessedEvents" IN EXCLUSIVE MODE"#)
         .await
         .expect("locked");
-    let ticket = open_ticket(&api, "ana@example.org").await;
+    let ticket = open_ticket(&api).await;
     let mails = || rig.smtp.mails().expect("a Maildir");
     eventually("the mail", async || (!mails().is_empty()).then_some(())).await;
     worker.kill9();
@@ -172,9 +178,10 @@ async fn the_dead_letter_queues_hold_exactly_what_failed_until_it_is_replayed() 
     let (api, worker) = (rig.api(), rig.worker("a", "0.2,0.2,0.2"));
     is_well(&api).await;
     is_well(&worker).await;
-    let refused = open_ticket(&api, "nobody@refused.invalid").await;
+    let nobody = NewTicket { requester: "nobody@refused.invalid".into(), ..ticket() };
+    let refused = api.client().correlation("c-17").create(&nobody).await.expect("a ticket");
     api.client().assign(refused.id, "ben@example.org").await.expect("assigned");
-    let fine = open_ticket(&api, "ana@example.org").await;
+    let fine = open_ticket(&api).await;
     api.client().change_status(fine.id, Status::InProgress).await.expect("changed");
     let own_id = BasicProperties::default().with_message_id("not-json".into());
     rig.put("notifications", own_id, b"no JSON at all").await;
@@ -205,7 +212,7 @@ async fn the_dead_letter_queues_hold_exactly_what_failed_until_it_is_replayed() 
     };
     let (headers, _) = mails.iter().find(of_ticket).expect("the refused one");
     assert_eq!(headers["x-event-id"], letter["eventId"].as_str().expect("an id"));
-    assert_eq!(headers["x-correlation-id"].len(), 36);
+    assert_eq!(headers["x-correlation-id"], "c-17");
     assert_eq!(headers["x-relevo-original-topic"], "ticket.created");
     assert!(headers["x-relevo-last-error"].contains("no such mailbox"), "{headers:?}");
     assert!(mails.iter().any(|(_, body)| body == b"no JSON at all"), "its bytes are as they came");
@@ -218,6 +225,19 @@ async fn gauge(api: &Process, queue: &str) -> Option<f64> {
     let line =
         text.lines().find(|line| line.starts_with("mq_dlq_total") && line.contains(queue))?;
     line.rsplit(' ').next()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outbox_partitioned_by_date_is_relayed_as_well() {
+    let Some(rig) = Rig::partitioned().await else { return };
+    let (api, _worker) = (rig.api(), rig.worker("a", PATIENT));
+    let ticket = open_ticket(&api).await;
+    api.client().change_status(ticket.id, Status::Closed).await.expect("changed");
+    assert_kept(&settled(&Journal::default(), &rig).await);
+    let elsewhere = r#"SELECT count(*) FROM "Outbox_default""#;
+    assert_eq!(rig.count(elsewhere).await, 0, "this month has its own partition");
+    let pending = r#"SELECT count(*) FROM "Outbox" WHERE "DispatchedAt" IS NULL"#;
+    eventually("both are marked", async || (rig.count(pending).await == 0).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,8 +259,8 @@ async fn every_metric_that_an_alert_reads_is_shown() {
     let Some(rig) = Rig::shared().await else { return };
     let (api, _worker) = (rig.api(), rig.worker("a", PATIENT));
     is_well(&api).await;
-    open_ticket(&api, "ana@example.org").await;
-    let rules = include_str!("../alerts/ticketflow.rules.yml");
+    open_ticket(&api).await;
+    let rules = include_str!("../../alerts/ticketflow.rules.yml");
     for name in ["outbox_pending_total", "mq_dlq_total", "outbox_dispatch_latency_ms_bucket"] {
         assert!(rules.contains(name), "no alert reads {name}");
         eventually(name, async || {

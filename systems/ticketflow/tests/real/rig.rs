@@ -9,39 +9,49 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use ticketflow::client::Client;
-use ticketflow::database::Database;
+use ticketflow::database::{Database, ProcessedKey};
 use ticketflow::verify::{Arrived, Change};
 use ticketflow::worker::mail::event_of;
 
-pub const TOKEN: &str = "open sesame";
+pub(crate) const TOKEN: &str = "open sesame";
 
 /// A database, a virtual host and a mail server of one test's own.
-pub struct Rig {
-    pub database: Database,
-    pub database_url: String,
-    pub rabbit: Arc<RabbitMq>,
-    pub rabbit_url: String,
-    pub smtp: Arc<Smtp>,
+pub(crate) struct Rig {
+    pub(crate) database: Database,
+    pub(crate) database_url: String,
+    pub(crate) rabbit: Arc<RabbitMq>,
+    pub(crate) rabbit_url: String,
+    pub(crate) smtp: Arc<Smtp>,
 }
 
 impl Rig {
     /// On a broker that all tests share.
-    pub async fn shared() -> Option<Self> {
+    pub(crate) async fn shared() -> Option<Self> {
         Self::on(services::require(RabbitMq::shared())?).await
     }
 
     /// On a broker that may be harmed.
-    pub async fn own() -> Option<Self> {
+    pub(crate) async fn own() -> Option<Self> {
         Self::on(Arc::new(services::require(RabbitMq::start())?)).await
     }
 
+    /// With an Outbox of one partition a month.
+    pub(crate) async fn partitioned() -> Option<Self> {
+        Self::with(services::require(RabbitMq::shared())?, true).await
+    }
+
     async fn on(rabbit: Arc<RabbitMq>) -> Option<Self> {
+        Self::with(rabbit, false).await
+    }
+
+    async fn with(rabbit: Arc<RabbitMq>, partitioned: bool) -> Option<Self> {
         let postgres = services::require(Postgres::shared(16))?;
         let smtp = Arc::new(services::require(Smtp::start())?);
         let database_url = postgres.create_database().expect("a database");
         let rabbit_url = rabbit.fresh_vhost().expect("a virtual host");
         let database = Database::open(&database_url).await.expect("it answers");
-        database.migrate().await.expect("its tables");
+        let key = ProcessedKey::default();
+        database.migrate_with(key, partitioned).await.expect("its tables");
         Some(Self { database, database_url, rabbit, rabbit_url, smtp })
     }
 
@@ -61,18 +71,18 @@ impl Rig {
     }
 
     /// Starts the API with its dispatcher.
-    pub fn api(&self) -> Process {
+    pub(crate) fn api(&self) -> Process {
         Process::start(&mut self.command("api"))
     }
 
     /// Starts a worker that tries again after these seconds.
-    pub fn worker(&self, name: &str, retries: &str) -> Process {
+    pub(crate) fn worker(&self, name: &str, retries: &str) -> Process {
         let mut command = self.command("worker");
         Process::start(command.env("WORKER_NAME", name).env("RETRY_DELAYS_S", retries))
     }
 
     /// What came by mail, in its order. The events are known by `Outbox`.
-    pub async fn mails(&self) -> Vec<Arrived> {
+    pub(crate) async fn mails(&self) -> Vec<Arrived> {
         let known = self.events().await;
         let mails = self.smtp.mails().expect("a Maildir");
         let arrived = mails.iter().map(|mail| {
@@ -97,13 +107,13 @@ impl Rig {
         rows.iter().map(change).collect()
     }
 
-    pub async fn count(&self, sql: &'static str) -> i64 {
+    pub(crate) async fn count(&self, sql: &'static str) -> i64 {
         let mut connection = self.database.connect().await.expect("a connection");
         let row = connection.session().query_one(sql, &[]).await.expect("an answer");
         row.expect("a row").number(0).expect("a number")
     }
 
-    pub async fn channel(&self) -> (Connection, Channel) {
+    pub(crate) async fn channel(&self) -> (Connection, Channel) {
         let connection = Connection::connect(&self.rabbit_url, ConnectionProperties::default());
         let connection = connection.await.expect("a connection");
         let channel = connection.create_channel().await.expect("a channel");
@@ -111,7 +121,7 @@ impl Rig {
     }
 
     /// Puts a message of no known kind into a queue.
-    pub async fn put(&self, queue: &str, properties: BasicProperties, body: &[u8]) {
+    pub(crate) async fn put(&self, queue: &str, properties: BasicProperties, body: &[u8]) {
         let (_connection, channel) = self.channel().await;
         let (queue, options) = (queue.into(), BasicPublishOptions::default());
         let sent = channel.basic_publish("".into(), queue, options, body, properties).await;
@@ -120,7 +130,7 @@ impl Rig {
     }
 
     /// Everything in a queue, taken out: headers as text, and the body.
-    pub async fn drain(&self, queue: &str) -> Vec<(BTreeMap<String, String>, Vec<u8>)> {
+    pub(crate) async fn drain(&self, queue: &str) -> Vec<(BTreeMap<String, String>, Vec<u8>)> {
         let (_connection, channel) = self.channel().await;
         let mut all = Vec::new();
         let get = || channel.basic_get(queue.into(), BasicGetOptions::default());
@@ -139,9 +149,9 @@ impl Rig {
 }
 
 /// A process of TicketFlow's; killed when the value is dropped.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Process {
@@ -155,18 +165,18 @@ impl Process {
         Self { child, address: address.expect("it listens") }
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::at(self.address).token(TOKEN)
     }
 
     /// Like a power cut.
-    pub fn kill9(&mut self) {
+    pub(crate) fn kill9(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
 
     /// In good order.
-    pub fn terminate(mut self) {
+    pub(crate) fn terminate(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
         assert!(self.child.wait().expect("it ends").success());
