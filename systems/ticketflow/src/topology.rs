@@ -52,7 +52,9 @@ pub fn page(plan: &Plan) -> String {
     for what in ["exchange", "queue", "binding"] {
         text += &format!("\n## {what}\n\n| Name | How |\n|---|---|\n");
         for step in plan.steps.iter().filter(|step| step.what == what) {
-            text += &format!("| `{}` | {} |\n", step.name, step.text);
+            // What is in brackets is of this broker, not of the topology.
+            let how = step.text.split(" (").next().unwrap_or_default();
+            text += &format!("| `{}` | {how} |\n", step.name);
         }
     }
     text + TAIL

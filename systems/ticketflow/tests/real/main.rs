@@ -115,6 +115,8 @@ async fn a_worker_killed_between_smtps_ok_and_its_commit_mails_again_under_the_s
     worker.kill9();
     connection.batch("ROLLBACK").await.expect("free");
     let _second = rig.worker("second", PATIENT);
+    let done = r#"SELECT count(*) FROM "ProcessedEvents""#;
+    eventually("both are noted", async || (rig.count(done).await == 2).then_some(())).await;
     let journal = Journal::default();
     let verdict = settled(&journal, &rig).await;
     assert_kept(&verdict);
