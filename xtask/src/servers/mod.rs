@@ -151,6 +151,17 @@ const SERVERS: [Server; 13] = [
         source: Source::Kafka { version: "4.3.1", log4j: "2.25.4" },
         packages: &["maven", "openjdk-17-jre-headless"],
     },
+    // No server: it counts the instructions of hot decisions.
+    Server {
+        name: "valgrind",
+        variable: crate::instructions::VALGRIND,
+        source: Source::Debian {
+            unpack: &["valgrind"],
+            program: "usr/bin/valgrind",
+            folder: false,
+        },
+        packages: &["valgrind"],
+    },
     Server {
         name: "promtool",
         variable: "RELEVO_PROMTOOL",
