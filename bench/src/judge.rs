@@ -16,13 +16,20 @@ pub(crate) fn payload(key: u32, number: u64, bytes: usize) -> Bytes {
 }
 
 /// A payload of text, for those who carry no bytes: the stamp in hexadecimal digits, then the same letter.
-pub(crate) fn stamp_of_text(text: &[u8]) -> Option<[u8; STAMP]> {
+fn stamp_of_text(text: &[u8]) -> Option<[u8; STAMP]> {
     let digits = text.strip_prefix(b"\"").unwrap_or(text).get(..STAMP * 2)?;
     let mut stamp = [0; STAMP];
     for (byte, pair) in stamp.iter_mut().zip(digits.chunks(2)) {
         *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
     }
     Some(stamp)
+}
+
+/// A payload of text of about so many bytes.
+pub(crate) fn text_payload(key: u32, number: u64, bytes: usize) -> String {
+    let hex = format!("{key:08x}{number:016x}");
+    let rest = bytes.saturating_sub(hex.len());
+    hex + &"x".repeat(rest)
 }
 
 /// Which event of a plan is the n-th: keys take turns.
@@ -101,9 +108,16 @@ impl Judge {
     }
 }
 
-/// A payload's key, and its number within the key.
+/// A payload's key, and its number within the key. A stamp of bytes begins with a zero: no plan has so many keys.
 pub(crate) fn read(payload: &[u8]) -> Option<(u32, u64)> {
-    let (key, rest) = payload.split_first_chunk::<4>()?;
+    match payload.first()? {
+        0 => read_stamp(payload),
+        _ => read_stamp(&stamp_of_text(payload)?),
+    }
+}
+
+fn read_stamp(stamp: &[u8]) -> Option<(u32, u64)> {
+    let (key, rest) = stamp.split_first_chunk::<4>()?;
     Some((u32::from_be_bytes(*key), u64::from_be_bytes(*rest.first_chunk::<8>()?)))
 }
 
@@ -141,11 +155,11 @@ mod tests {
 
     #[test]
     fn a_stamp_can_be_text_with_or_without_quotes() {
-        let hex: String = payload(7, 9, STAMP).iter().map(|byte| format!("{byte:02x}")).collect();
-        for text in [format!("{hex}xxx"), format!("\"{hex}xxx\"")] {
-            let stamp = stamp_of_text(text.as_bytes()).unwrap();
-            assert_eq!(read(&stamp), Some((7, 9)));
+        let text = text_payload(7, 9, 64);
+        assert_eq!(text.len(), 64);
+        for text in [text.clone(), format!("\"{text}\"")] {
+            assert_eq!(read(text.as_bytes()), Some((7, 9)));
         }
-        assert_eq!(stamp_of_text(b"no stamp"), None);
+        assert_eq!(read(b"no stamp"), None);
     }
 }

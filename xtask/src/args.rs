@@ -1,9 +1,7 @@
 //! The command line. Written by hand: an argument parser would be the largest thing xtask compiles.
 
 use crate::fuzz::FuzzOptions;
-use crate::help::{
-    HELP, HELP_BENCH, HELP_FUZZ, HELP_LINT, HELP_PROOF, HELP_SERVERS, HELP_TEST,
-};
+use crate::help::{HELP, HELP_BENCH, HELP_FUZZ, HELP_LINT, HELP_PROOF, HELP_SERVERS, HELP_TEST};
 use anyhow::{Context, Result, bail};
 
 /// What the command line asks for.
@@ -148,7 +146,9 @@ fn stage_name(name: &str) -> Result<Only> {
         "docs" => Only::Docs,
         "sim" => Only::Sim,
         "bench" => Only::Bench,
-        other => bail!("there is no stage {other:?}; stages are unit, integration, docs, sim, bench"),
+        other => {
+            bail!("there is no stage {other:?}; stages are unit, integration, docs, sim, bench")
+        }
     })
 }
 

@@ -28,7 +28,9 @@ fn measure(options: &[String]) -> Result<()> {
     let mut command = release()?;
     prepared.give_to(&mut command);
     command.env("RELEVO_CACHE", cache.folder());
-    if options.iter().any(|option| option == "peers") {
+    let named = |name: &str| options.iter().any(|option| option == name);
+    let everything = options.iter().all(|option| option.starts_with('-'));
+    if named("peers") || (everything && named("--long")) {
         servers::peers(&cache)?.into_iter().for_each(|(name, place)| {
             command.env(name, place);
         });

@@ -141,7 +141,8 @@ mod tests {
 
     #[test]
     fn what_callgrind_says_is_read() {
-        let text = "==7== Callgrind, a call-graph\n==7== Events    : Ir\n==7== Collected : 123456\n";
+        let text =
+            "==7== Callgrind, a call-graph\n==7== Events    : Ir\n==7== Collected : 123456\n";
         assert_eq!(collected(text), Some(123_456));
         assert_eq!(collected("==7== no such thing"), None);
     }

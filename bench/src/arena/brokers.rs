@@ -160,11 +160,17 @@ fn receive_kafka(bootstrap: &str, topic: &str) -> Result<BoxStream<'static, Resu
     }
     consumer.assign(&all)?;
     let next = async |consumer: StreamConsumer| {
-        let payload = match consumer.recv().await {
-            Ok(message) => Ok(Bytes::copy_from_slice(message.payload().unwrap_or_default())),
-            Err(error) => Err(error.into()),
-        };
-        Some((payload, consumer))
+        loop {
+            match consumer.recv().await {
+                Ok(message) => {
+                    let payload = Bytes::copy_from_slice(message.payload().unwrap_or_default());
+                    drop(message);
+                    return Some((Ok(payload), consumer));
+                }
+                // The client mends its connections by itself; who waits for messages has a limit.
+                Err(error) => eprintln!("Kafka, reading {error}"),
+            }
+        }
     };
     Ok(futures::stream::unfold(consumer, next).boxed())
 }

@@ -2,12 +2,14 @@
 //!
 //! - [`log`]: a database with the events of a plan
 //! - [`brokers`]: streams, queues and topics: made before a turn, read back after it
+//! - [`peer`]: the table that peers relay
 //! - [`meter`]: CPU time, WAL, dead tuples and queries
 
 mod brokers;
 mod fair;
 mod log;
 mod meter;
+mod peer;
 
 pub(crate) use brokers::{fill, receive};
 pub(crate) use log::Log;
@@ -141,6 +143,9 @@ impl Arena {
             | Task::Write { beside: Some((_, subscription)), .. } => {
                 self.main.subscribe_now(subscription).await?;
             }
+            Task::Peer { url, plan, peer, rate, .. } => {
+                peer::prepare(url, peer, *plan, rate.is_none()).await?;
+            }
             _ => {}
         }
         if let Some((sink, plan)) = task.sink() {
@@ -159,6 +164,9 @@ impl Arena {
 
     /// Reads back what a broker has, and clears it away.
     pub(crate) async fn verify(&self, task: &Task) -> Result<()> {
+        if let Task::Peer { url, peer, .. } = task {
+            peer::clear(url, peer).await?;
+        }
         match (task, task.sink()) {
             // Consumed, or received: judged where it was.
             (

@@ -8,6 +8,7 @@ mod drain;
 mod flat;
 mod idle;
 mod latency;
+mod peers;
 mod scale;
 mod size;
 mod writer;
@@ -51,11 +52,14 @@ pub(crate) enum What {
     Scale,
     /// What a relay's doorbell costs writers.
     Doorbell,
+    /// Debezium, and Relevo on the same kind of table. Only when named, or in a long run.
+    Peers,
 }
 
 /// Holds the contests that are asked for, one after the other.
 pub(crate) async fn run(what: &[What], size: Size) -> Result<(Vec<Results>, Run)> {
-    let wanted = if what.is_empty() { What::value_variants() } else { what };
+    let all = What::value_variants().iter().filter(|what| size.long || **what != What::Peers);
+    let wanted: Vec<&What> = if what.is_empty() { all.collect() } else { what.iter().collect() };
     let arena = Arena::open().await?;
     let mut results = Vec::new();
     for what in wanted {
@@ -80,6 +84,7 @@ async fn hold(what: What, arena: &Arena, size: Size) -> Result<Vec<Results>> {
         What::Idle => idle::hold(arena, size).await,
         What::Scale => scale::hold(arena, size).await,
         What::Doorbell => doorbell::hold(arena, size).await,
+        What::Peers => peers::hold(arena, size).await,
     }
 }
 

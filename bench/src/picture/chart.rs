@@ -72,17 +72,34 @@ impl Chart {
         for tick in self.y.1.ticks() {
             let (_, y) = self.place((0.0, tick));
             let (text, below) = (short(tick), y + 4.0);
-            let _ = writeln!(svg, "  <line class=\"grid\" x1=\"{left}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\"/><text x=\"{}\" y=\"{below:.1}\" text-anchor=\"end\">{text}</text>", left - 8.0);
+            let _ = writeln!(
+                svg,
+                "  <line class=\"grid\" x1=\"{left}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\"/><text x=\"{}\" y=\"{below:.1}\" text-anchor=\"end\">{text}</text>",
+                left - 8.0
+            );
         }
         for tick in self.x.1.ticks() {
             let (x, _) = self.place((tick, 0.0));
             let text = escaped(&(self.shown)(tick));
-            let _ = writeln!(svg, "  <line class=\"grid\" x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\"/><text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>", bottom + 18.0);
+            let _ = writeln!(
+                svg,
+                "  <line class=\"grid\" x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\"/><text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
+                bottom + 18.0
+            );
         }
         let (width, height) = (right - left, bottom - top);
-        let _ = writeln!(svg, "  <rect class=\"frame\" x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\"/>");
-        let _ = writeln!(svg, "  <text x=\"{left}\" y=\"{}\">{}</text>", top - 8.0, escaped(self.y.0));
-        let _ = writeln!(svg, "  <text x=\"{right}\" y=\"{}\" text-anchor=\"end\">{}</text>", bottom + 40.0, escaped(self.x.0));
+        let _ = writeln!(
+            svg,
+            "  <rect class=\"frame\" x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\"/>"
+        );
+        let _ =
+            writeln!(svg, "  <text x=\"{left}\" y=\"{}\">{}</text>", top - 8.0, escaped(self.y.0));
+        let _ = writeln!(
+            svg,
+            "  <text x=\"{right}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+            bottom + 40.0,
+            escaped(self.x.0)
+        );
     }
 
     fn line(&self, svg: &mut String, index: usize, line: &Line) {
@@ -95,7 +112,14 @@ impl Chart {
         let class = format!("line c{}{}", index % 8, if line.dashed { " compared" } else { "" });
         let _ = writeln!(svg, "  <polyline class=\"{class}\" points=\"{}\"/>", points.join(" "));
         let (x, y) = (FRAME.2 + 16.0, FRAME.1 + 12.0 + index as f64 * 22.0);
-        let _ = writeln!(svg, "  <line class=\"{class}\" x1=\"{x}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\"/><text x=\"{}\" y=\"{}\">{}</text>", x + 24.0, x + 30.0, y + 4.0, escaped(&line.name));
+        let _ = writeln!(
+            svg,
+            "  <line class=\"{class}\" x1=\"{x}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\"/><text x=\"{}\" y=\"{}\">{}</text>",
+            x + 24.0,
+            x + 30.0,
+            y + 4.0,
+            escaped(&line.name)
+        );
     }
 }
 

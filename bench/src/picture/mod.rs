@@ -13,8 +13,8 @@ use std::path::Path;
 
 /// Draws every picture that the file has the curves for into a folder.
 pub(crate) fn draw(json: &Path, folder: &Path) -> Result<()> {
-    let text = std::fs::read_to_string(json)
-        .with_context(|| format!("cannot read {}", json.display()))?;
+    let text =
+        std::fs::read_to_string(json).with_context(|| format!("cannot read {}", json.display()))?;
     let run: serde_json::Value = serde_json::from_str(&text)?;
     std::fs::create_dir_all(folder)?;
     for (name, chart) in plots::of(&run) {

@@ -38,19 +38,18 @@ pub(super) async fn drain(
     for _ in 0..members {
         fleet.push(Member::spawn(&member(url, sink, name, None)).await?);
     }
-    let mut began: Option<(Instant, u64)> = None;
+    // Counted from when about a tenth is there, by when all have their lanes; from now on, if that is not seen.
+    let (mut start, mut before) = (Instant::now(), 0);
     loop {
         let stored = stream.info().await?.state.messages;
-        // Counted from when about a tenth is there: by then all have their lanes.
-        if began.is_none() && stored >= plan.events / 10 {
-            began = Some((Instant::now(), stored));
-        }
         if stored >= plan.events {
             break;
         }
+        if before == 0 && stored >= plan.events / 10 {
+            (start, before) = (Instant::now(), stored);
+        }
         tokio::time::sleep(LOOK).await;
     }
-    let (start, before) = began.unwrap_or((Instant::now(), 0));
     let mut outcome = Outcome::of(plan.events - before, start.elapsed());
     for member in fleet {
         let ended = member.stop().await?;

@@ -17,7 +17,7 @@ impl Held {
         let client = connect(url).await?;
         client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
         let insert = client
-            .prepare("INSERT INTO relevo.outbox (topic, key, payload) VALUES ($1, $2, $3)")
+            .prepare("INSERT INTO relevo.outbox (topic, key, payload) VALUES ($1::text, $2::text, $3::bytea)")
             .await?;
         for n in plan.events..plan.events + late {
             let (key, number) = judge::nth(n, plan.keys);

@@ -14,6 +14,7 @@ mod idle;
 mod latency;
 mod member;
 mod message;
+mod peer;
 mod pipe;
 mod relay;
 mod rows;
@@ -24,6 +25,7 @@ pub(crate) use bare::Bare;
 pub(crate) use effects::{Driver, open_sqlite};
 pub(crate) use latency::Carrier;
 pub(crate) use message::Message;
+pub(crate) use peer::{Peer, TABLE as PEER_TABLE};
 pub(crate) use relay::With;
 pub(crate) use rows::connect;
 pub(crate) use sink::{Sink, connect_nats, kafka_client};
@@ -86,6 +88,8 @@ pub(crate) enum Task {
     Fleet { url: String, plan: Plan, sink: Sink, subscription: String, members: usize },
     /// One of two processes is killed.
     TakeOver { url: String, plan: Plan, sink: Sink, subscription: String, lease_ms: u64, rate: f64 },
+    /// A table of Debezium's layout is relayed: what is there, or what comes at a rate.
+    Peer { url: String, plan: Plan, sink: Sink, peer: Peer, rate: Option<f64> },
     /// A relay that goes on until its input ends; for tasks that need one beside them.
     Member { url: String, sink: Sink, subscription: String, lease_ms: Option<u64>, doorbell: bool },
 }
@@ -116,11 +120,12 @@ impl Task {
     pub(crate) async fn in_a_process(&self) -> Result<Outcome> {
         let output = tokio::process::Command::new(std::env::current_exe()?)
             .args(["--task", &serde_json::to_string(self)?])
-            .stderr(std::process::Stdio::inherit())
             .kill_on_drop(true)
             .output()
             .await?;
-        ensure!(output.status.success(), "the contender's process ended with {}", output.status);
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "its process ended with {}: {said}", output.status);
+        eprint!("{said}");
         let text = String::from_utf8(output.stdout)?;
         let line = text.lines().last().context("the contender said nothing")?;
         serde_json::from_str(line).with_context(|| format!("not an outcome: {line}"))
@@ -135,6 +140,7 @@ impl Task {
             | Task::Latency { sink, plan, .. }
             | Task::Consume { sink, plan, .. }
             | Task::Fleet { sink, plan, .. }
+            | Task::Peer { sink, plan, .. }
             | Task::TakeOver { sink, plan, .. } => Some((sink, *plan)),
             _ => None,
         }
@@ -156,6 +162,7 @@ impl Task {
             | Task::Idle { url, .. }
             | Task::Fleet { url, .. }
             | Task::TakeOver { url, .. }
+            | Task::Peer { url, .. }
             | Task::Member { url, .. } => Some(url),
         }
     }
@@ -200,6 +207,9 @@ async fn done(task: Task) -> Result<Outcome> {
         }
         Task::TakeOver { url, plan, sink, subscription, lease_ms, rate } => {
             fleet::take_over(&url, plan, &sink, &subscription, millis(lease_ms), rate).await
+        }
+        Task::Peer { url, plan, sink, peer, rate } => {
+            peer::run(&url, plan, &sink, &peer, rate).await
         }
         Task::Member { url, sink, subscription, lease_ms, doorbell } => {
             member::run(&url, &sink, &subscription, lease_ms.map(millis), doorbell).await

@@ -7,10 +7,12 @@ mod cache;
 pub(crate) mod compiling;
 mod fetch;
 mod kafka;
+mod peers;
 
 use crate::shell::{env_is_true, is_root, minutes};
 use anyhow::Result;
 pub(crate) use cache::Cache;
+pub(crate) use peers::peers;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;

@@ -9,7 +9,9 @@ use uuid::Uuid;
 /// An event as applications have them: a key, a correlation, a trace and one header of their own.
 pub(crate) fn event(number: u64) -> Event {
     let new = NewEvent::bytes("ticket.created", vec![b'x'; 256])
-        .id(EventId(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0000 + u128::from(number))))
+        .id(EventId(Uuid::from_u128(
+            0x0190_0000_0000_7000_8000_0000_0000_0000 + u128::from(number),
+        )))
         .key(format!("ticket-{number}"))
         .content_type("application/json")
         .correlation_id("0190c2f5-7a54-7c1e-9e1b-5f2c1d7f0a11")

@@ -69,7 +69,8 @@ impl World {
         Some(match action {
             Action::Beat(_) => Input::Beat { sent: self.now, result: Ok(fleet()) },
             Action::Take(claims) => {
-                let result = Ok(claims.iter().map(|claim| (claim.lane, self.lane(claim))).collect());
+                let result =
+                    Ok(claims.iter().map(|claim| (claim.lane, self.lane(claim))).collect());
                 Input::Taken { claims, result }
             }
             Action::ReadPage { reader, request } => {

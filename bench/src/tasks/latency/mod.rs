@@ -87,7 +87,7 @@ async fn after(url: &str, sink: &Sink, carrier: Carrier) -> Result<After> {
     })
 }
 
-fn summary(plan: Plan, watch: &Stopwatch) -> Outcome {
+pub(crate) fn summary(plan: Plan, watch: &Stopwatch) -> Outcome {
     let latencies = watch.latencies();
     let mut outcome = Outcome::of(plan.events, Duration::from_secs_f64(watch.took()));
     for (name, part) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {

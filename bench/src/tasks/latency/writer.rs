@@ -1,6 +1,7 @@
 //! Writers that commit at a pace of their own, whatever becomes of their events.
 
 use super::stopwatch::Stopwatch;
+use crate::judge;
 use crate::tasks::Plan;
 use crate::tasks::bare::Bare;
 use crate::tasks::effects::EFFECT;
@@ -13,7 +14,7 @@ use relevo::{EventId, NewEvent, PublishIn};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::{Client, Statement, Transaction};
 
 /// How the events of a rate are shared out.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,6 +48,8 @@ impl Pace {
 pub(crate) enum After {
     /// The event is in the transaction itself; the rest is Relevo's job.
     Relevo,
+    /// A row of the table that a peer, or Relevo in its place, relays.
+    Adopted(Statement),
     /// A bare row in the transaction; after its commit the writer publishes, and waits for the confirm.
     Publish(Bare),
     /// A bare row in the transaction; after its commit another transaction has the effect.
@@ -98,15 +101,19 @@ impl Writer {
         let message = |n: &u64| Message::nth(*n, self.plan.keys, self.plan.bytes);
         let messages: Vec<Message> = events.iter().map(message).collect();
         let mut tx = self.client.transaction().await?;
-        if let After::Relevo = self.after {
-            let events = messages.iter().map(new_event).collect();
-            PostgresOutbox::new().publish_all(&mut tx, events).await?;
-        } else {
-            let ids: Vec<_> = messages.iter().map(|message| message.id).collect();
-            let topics: Vec<_> = messages.iter().map(|message| message.topic.as_str()).collect();
-            let keys: Vec<_> = messages.iter().map(|message| message.key.as_str()).collect();
-            let payloads: Vec<_> = messages.iter().map(|message| &message.payload[..]).collect();
-            tx.execute(&self.insert, &[&ids, &topics, &keys, &payloads]).await?;
+        match &self.after {
+            After::Relevo => {
+                let events = messages.iter().map(new_event).collect();
+                PostgresOutbox::new().publish_all(&mut tx, events).await?;
+            }
+            After::Adopted(insert) => {
+                for n in events {
+                    let (key, number) = judge::nth(*n, self.plan.keys);
+                    let text = judge::text_payload(key, number, self.plan.bytes);
+                    tx.execute(insert, &[&format!("key-{key}"), &text]).await?;
+                }
+            }
+            After::Publish(_) | After::Effect(_) => bare(&tx, &self.insert, &messages).await?,
         }
         self.watch.send(events);
         tx.commit().await?;
@@ -115,7 +122,7 @@ impl Writer {
 
     async fn follow(&mut self, messages: &[Message]) -> Result<()> {
         match &mut self.after {
-            After::Relevo => {}
+            After::Relevo | After::Adopted(_) => {}
             After::Publish(bare) => {
                 let mut confirming = Vec::with_capacity(messages.len());
                 for message in messages {
@@ -142,6 +149,16 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// One bare row for each message.
+async fn bare(tx: &Transaction<'_>, insert: &Statement, messages: &[Message]) -> Result<()> {
+    let ids: Vec<_> = messages.iter().map(|message| message.id).collect();
+    let topics: Vec<_> = messages.iter().map(|message| message.topic.as_str()).collect();
+    let keys: Vec<_> = messages.iter().map(|message| message.key.as_str()).collect();
+    let payloads: Vec<_> = messages.iter().map(|message| &message.payload[..]).collect();
+    tx.execute(insert, &[&ids, &topics, &keys, &payloads]).await?;
+    Ok(())
 }
 
 fn new_event(message: &Message) -> NewEvent {
