@@ -37,6 +37,7 @@ impl Unit {
 
     pub(crate) fn show(self, value: f64) -> String {
         match self {
+            _ if !value.is_finite() => "-".to_owned(),
             Unit::EventsPerSecond => format!("{value:.0}"),
             Unit::Megabytes => format!("{value:.1}"),
             Unit::PerEvent => format!("{value:.4}"),
@@ -101,5 +102,6 @@ mod tests {
         assert!(Unit::EventsPerSecond.higher_is_better());
         assert!(!Unit::Millis.higher_is_better() && !Unit::QueriesPerSecond.higher_is_better());
         assert_eq!(Unit::PerEvent.show(0.00123), "0.0012");
+        assert_eq!(Unit::Millis.show(f64::NAN), "-");
     }
 }

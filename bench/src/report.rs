@@ -33,7 +33,12 @@ fn heading(figure: &Figure) -> String {
 
 fn compared(figure: &Figure, line: usize, series: &Series) -> String {
     let ours = figure.series.first().map_or(f64::NAN, |ours| ours.median);
-    let ratio = if line == 0 { String::new() } else { format!("{:.2}", ours / series.median) };
+    let ratio = ours / series.median;
+    let ratio = match line {
+        0 => String::new(),
+        _ if ratio.is_finite() => format!("{ratio:.2}"),
+        _ => "-".to_owned(),
+    };
     let goal = series.goal.map(|goal| goal.show()).unwrap_or_default();
     let reached = match series.reached {
         None => "",

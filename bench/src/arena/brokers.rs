@@ -16,6 +16,7 @@ use lapin::{Connection, ConnectionProperties, ExchangeKind};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer, StreamConsumer};
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::{Message as _, Offset, TopicPartitionList};
 use std::time::{Duration, Instant};
 
@@ -59,21 +60,30 @@ fn admin(bootstrap: &str) -> Result<AdminClient<DefaultClientContext>> {
     Ok(kafka_client(bootstrap).create()?)
 }
 
-/// Returns when all partitions have leaders.
+/// Returns when all partitions have leaders. A broker on a busy machine loses its session for a moment, and there is
+/// nobody to make a topic on: asked again.
 async fn make_topic(bootstrap: &str, name: &str) -> Result<()> {
-    let topic = NewTopic::new(name, PARTITIONS, TopicReplication::Fixed(1));
-    let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
-    for made in admin(bootstrap)?.create_topics([&topic], &options).await? {
-        made.map_err(|(name, code)| anyhow::anyhow!("topic {name}: {code}"))?;
+    let began = Instant::now();
+    while let Some(why) = try_topic(bootstrap, name).await? {
+        ensure!(began.elapsed() < PATIENCE, "topic {name}: {why}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let reader: BaseConsumer = kafka_client(bootstrap).create()?;
-    let began = Instant::now();
     let leads = |number| reader.fetch_watermarks(name, number, Duration::from_secs(5)).is_ok();
     while !(0..PARTITIONS).all(leads) {
         ensure!(began.elapsed() < PATIENCE, "the topic {name} has no leaders");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
+}
+
+/// Why it is not there, if it is not.
+async fn try_topic(bootstrap: &str, name: &str) -> Result<Option<RDKafkaErrorCode>> {
+    let topic = NewTopic::new(name, PARTITIONS, TopicReplication::Fixed(1));
+    let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+    let made = admin(bootstrap)?.create_topics([&topic], &options).await?;
+    let code = made.into_iter().find_map(|made| made.err()).map(|(_, code)| code);
+    Ok(code.filter(|code| *code != RDKafkaErrorCode::TopicAlreadyExists))
 }
 
 /// Clears it away.

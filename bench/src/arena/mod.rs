@@ -2,6 +2,7 @@
 //!
 //! - [`log`]: a database with the events of a plan
 //! - [`brokers`]: streams, queues and topics: made before a turn, read back after it
+//! - [`fair`]: bare clients and Relevo's adapters write the same
 //! - [`peer`]: the table that peers relay
 //! - [`meter`]: CPU time, WAL, dead tuples and queries
 
@@ -127,7 +128,10 @@ impl Arena {
     /// What a turn needs before it is timed.
     pub(crate) async fn prepare(&self, task: &Task) -> Result<()> {
         match task {
-            Task::Classic { .. } => self.main.fill_classic().await?,
+            Task::Classic { .. } => {
+                self.main.trim().await?;
+                self.main.fill_classic().await?;
+            }
             Task::Direct { url, driver: Driver::Sqlite, .. }
             | Task::Loop { url, driver: Driver::Sqlite, .. } => {
                 let empty = "DELETE FROM effects; UPDATE bare_cursor SET seq = 0";
@@ -136,7 +140,7 @@ impl Arena {
             Task::Direct { .. } | Task::Loop { .. } | Task::Consume { .. } => {
                 self.main.empty_effects().await?;
             }
-            Task::Relay { with, .. } if with.late > 0 => self.main.trim().await?,
+            Task::Relay { .. } => self.main.trim().await?,
             Task::Latency { .. } => self.main.empty_effects().await?,
             Task::Idle { subscription, .. }
             | Task::TakeOver { subscription, .. }

@@ -52,17 +52,7 @@ pub(super) async fn drain(
     }
     let mut outcome = Outcome::of(plan.events - before, start.elapsed());
     for member in fleet {
-        let ended = member.stop().await?;
-        outcome
-            .values
-            .entry("members_cpu_s".into())
-            .and_modify(|cpu| *cpu += ended.cpu_s)
-            .or_insert(ended.cpu_s);
-        outcome
-            .values
-            .entry("member_peak_mb".into())
-            .and_modify(|mb| *mb = mb.max(ended.peak_mb))
-            .or_insert(ended.peak_mb);
+        outcome.add_costs(&member.stop().await?);
     }
     Ok(outcome)
 }

@@ -113,6 +113,12 @@ impl Outcome {
     pub(crate) fn of(events: u64, took: Duration) -> Outcome {
         Outcome { events, seconds: took.as_secs_f64(), ..Outcome::default() }
     }
+
+    /// What another process cost for it: its CPU time on top, and the larger memory of the two.
+    pub(crate) fn add_costs(&mut self, other: &Outcome) {
+        self.cpu_s += other.cpu_s;
+        self.peak_mb = self.peak_mb.max(other.peak_mb);
+    }
 }
 
 impl Task {
@@ -171,8 +177,9 @@ impl Task {
 /// Does a task, in the process that is there for it.
 pub(crate) async fn perform(task: Task) -> Result<Outcome> {
     let mut outcome = done(task).await?;
-    outcome.cpu_s = cost::own_cpu();
-    outcome.peak_mb = cost::own_peak_mb()?;
+    let own =
+        Outcome { cpu_s: cost::own_cpu(), peak_mb: cost::own_peak_mb()?, ..Outcome::default() };
+    outcome.add_costs(&own);
     Ok(outcome)
 }
 

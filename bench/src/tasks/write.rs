@@ -62,9 +62,9 @@ pub(super) async fn run(
         .await?
         .into_iter()
         .collect::<Result<()>>()?;
-    let outcome = Outcome::of(each * connections as u64, start.elapsed());
+    let mut outcome = Outcome::of(each * connections as u64, start.elapsed());
     if let Some(relay) = relay {
-        relay.stop().await?;
+        outcome.add_costs(&relay.stop().await?);
     }
     Ok(outcome)
 }

@@ -77,7 +77,7 @@ impl Running {
             }
             Running::Debezium(server) => {
                 outcome.values.insert("memory_mb".into(), server.peak_mb()?);
-                outcome.values.insert("peer_cpu_s".into(), server.cpu_s());
+                outcome.cpu_s += server.cpu_s();
                 server.stop().await?;
             }
         }
