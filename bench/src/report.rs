@@ -45,11 +45,14 @@ fn compared(figure: &Figure, line: usize, series: &Series) -> String {
         Some(true) => "ok",
         Some(false) => "short",
     };
+    let spread = match series.spread.is_finite() {
+        true => format!("{:.0}%", series.spread * 100.0),
+        false => "-".to_owned(),
+    };
     let text = format!(
-        "  {:<32} {:>12} {:>6.0}% {ratio:>7}  {goal} {reached}",
+        "  {:<32} {:>12} {spread:>7} {ratio:>7}  {goal} {reached}",
         series.name,
         figure.unit.show(series.median),
-        series.spread * 100.0,
     );
     text.trim_end().to_owned()
 }

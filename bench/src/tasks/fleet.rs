@@ -34,12 +34,12 @@ pub(super) async fn drain(
 ) -> Result<Outcome> {
     let Sink::Nats { url: nats, stream } = sink else { bail!("only for NATS") };
     let mut stream = jetstream::new(connect_nats(nats).await?).get_stream(stream).await?;
+    // Counted from when about a tenth is there, by when all have their lanes; from now on, if that is not seen.
+    let (mut start, mut before) = (Instant::now(), 0);
     let mut fleet = Vec::new();
     for _ in 0..members {
         fleet.push(Member::spawn(&member(url, sink, name, None)).await?);
     }
-    // Counted from when about a tenth is there, by when all have their lanes; from now on, if that is not seen.
-    let (mut start, mut before) = (Instant::now(), 0);
     loop {
         let stored = stream.info().await?.state.messages;
         if stored >= plan.events {

@@ -74,9 +74,13 @@ impl Debezium {
     }
 
     pub(super) async fn stop(mut self) -> Result<()> {
-        self.child.kill().await?;
-        std::fs::remove_dir_all(&self.folder)?;
-        Ok(())
+        Ok(self.child.kill().await?)
+    }
+}
+
+impl Drop for Debezium {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -136,7 +140,10 @@ fn properties(folder: &Path, port: u16, slot: &str, url: &str, sink: &Sink) -> R
         "debezium.transforms=outbox".to_owned(),
         "debezium.transforms.outbox.type=io.debezium.transforms.outbox.EventRouter".to_owned(),
         "debezium.transforms.outbox.route.by.field=aggregatetype".to_owned(),
-        format!("debezium.transforms.outbox.route.topic.replacement={stream}.${{routedByValue}}"),
+        // Not an expression of the configuration, but of the router: its dollar is escaped.
+        format!(
+            "debezium.transforms.outbox.route.topic.replacement={stream}.\\\\${{routedByValue}}"
+        ),
         "debezium.sink.type=nats-jetstream".to_owned(),
         format!("debezium.sink.nats-jetstream.url={nats}"),
         "debezium.sink.nats-jetstream.create-stream=false".to_owned(),
@@ -160,7 +167,7 @@ mod tests {
         for line in ["database.port=5433", "database.dbname=test_1", "database.user=postgres"] {
             assert!(text.contains(line), "{text}");
         }
-        assert!(text.contains("replacement=S.${routedByValue}\n"));
+        assert!(text.contains("replacement=S.\\\\${routedByValue}\n"));
         assert!(properties(Path::new("d"), 1, "s", "sqlite:x", &sink).is_err());
     }
 }
