@@ -89,10 +89,9 @@ async fn hold(what: What, arena: &Arena, size: Size) -> Result<Vec<Results>> {
 }
 
 async fn fair(arena: &Arena) -> Result<Vec<Results>> {
-    for place in [Place::nats(arena), Place::quorum(arena), Place::kafka(arena)] {
-        if let Some(place) = place {
-            arena.check_fairness(&place.fresh()).await?;
-        }
+    let places = [Place::nats(arena), Place::quorum(arena), Place::kafka(arena)];
+    for place in places.into_iter().flatten() {
+        arena.check_fairness(&place.fresh()).await?;
     }
     Ok(Vec::new())
 }

@@ -3,6 +3,8 @@ use super::chart::{Chart, Line};
 use serde_json::Value;
 
 type Points = Vec<(f64, f64)>;
+/// An axis that has room for all values.
+type Scale = fn(Vec<f64>) -> Axis;
 
 /// The three pictures, each with its file.
 pub(super) fn of(run: &Value) -> [(&'static str, Option<Chart>); 3] {
@@ -35,7 +37,7 @@ fn chart(
     title: &'static str,
     (x, shown): (&'static str, fn(f64) -> String),
     y: &'static str,
-    axes: (fn(Vec<f64>) -> Axis, fn(Vec<f64>) -> Axis),
+    axes: (Scale, Scale),
     lines: Vec<Line>,
 ) -> Option<Chart> {
     let all = || lines.iter().flat_map(|line| line.points.iter().copied());

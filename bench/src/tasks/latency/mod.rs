@@ -83,7 +83,7 @@ async fn after(url: &str, sink: &Sink, carrier: Carrier) -> Result<After> {
     Ok(match (carrier, sink) {
         (Carrier::Relevo, _) => After::Relevo,
         (Carrier::Bare, Sink::Null) => After::Effect(connect(url).await?),
-        (Carrier::Bare, sink) => After::Publish(Bare::connect(sink).await?),
+        (Carrier::Bare, sink) => After::Publish(Box::new(Bare::connect(sink).await?)),
     })
 }
 

@@ -51,7 +51,7 @@ pub(crate) enum After {
     /// A row of the table that a peer, or Relevo in its place, relays.
     Adopted(Statement),
     /// A bare row in the transaction; after its commit the writer publishes, and waits for the confirm.
-    Publish(Bare),
+    Publish(Box<Bare>),
     /// A bare row in the transaction; after its commit another transaction has the effect.
     Effect(Client),
 }
