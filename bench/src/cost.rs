@@ -27,8 +27,14 @@ pub(crate) fn own_cpu() -> f64 {
 
 /// The most memory this process ever held, in MB.
 pub(crate) fn own_peak_mb() -> Result<f64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+    rss_mb("self", "VmHWM")
+}
+
+/// Memory of a process, in MB: `VmHWM` is the most it ever held, `VmRSS` what it holds.
+pub(crate) fn rss_mb(process: &str, which: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(which));
+    let line = line.with_context(|| format!("no {which}"))?.trim_start_matches(':');
     let kb: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kb / 1024.0)
 }

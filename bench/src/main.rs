@@ -2,17 +2,22 @@
 //!
 //! # Layout
 //! - [`contests`]: what is compared with what, and the goal of each comparison
-//! - [`contest`]: rounds in turn, medians, ratios
+//! - [`contest`]: rounds in turn
+//! - [`figure`], [`goal`]: medians, ratios, units, what is to be reached
 //! - [`tasks`]: what a contender does, in a process of its own, so that its CPU time and memory are its own
-//! - [`arena`]: the servers, the seeded log, and what they cost meanwhile
+//! - [`arena`]: the servers, the seeded logs, and what they cost meanwhile
 //! - [`judge`]: nothing lost, nothing twice, in order, after every single run
 //! - [`cost`], [`report`]: CPU time and memory of processes; the table and the JSON
+//! - [`picture`]: SVGs from that JSON
 
 mod arena;
 mod contest;
 mod contests;
 mod cost;
+mod figure;
+mod goal;
 mod judge;
+mod picture;
 mod report;
 mod tasks;
 
@@ -37,6 +42,12 @@ pub(crate) struct Cli {
     /// Where the figures go as JSON.
     #[arg(long, default_value = "target/bench/figures.json")]
     json: PathBuf,
+    /// Measures nothing: draws the pictures of such a file.
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
+    /// Where pictures go.
+    #[arg(long, default_value = "target/bench")]
+    into: PathBuf,
     /// A contender's own process.
     #[arg(long, hide = true)]
     task: Option<String>,
@@ -50,8 +61,13 @@ async fn main() -> Result<()> {
         println!("{}", serde_json::to_string(&outcome)?);
         return Ok(());
     }
+    if let Some(json) = &cli.draw {
+        return picture::draw(json, &cli.into);
+    }
     let size = contests::Size::of(cli.long, cli.rounds);
-    let figures = contests::run(&cli.what, size).await?;
-    report::print(&figures);
-    report::write(&cli.json, &figures, cli.long)
+    let (results, run) = contests::run(&cli.what, size).await?;
+    report::print(&results);
+    report::warn(&run);
+    report::write(&cli.json, &results, &run)?;
+    picture::draw(&cli.json, &cli.into)
 }

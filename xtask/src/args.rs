@@ -1,6 +1,7 @@
 //! The command line. Written by hand: an argument parser would be the largest thing xtask compiles.
 
 use crate::fuzz::FuzzOptions;
+use crate::help::{HELP, HELP_BENCH, HELP_FUZZ, HELP_LINT, HELP_PROOF, HELP_SERVERS, HELP_TEST};
 use anyhow::{Context, Result, bail};
 
 /// What the command line asks for.
@@ -17,6 +18,8 @@ pub(crate) enum Request {
     Sim(Vec<String>),
     Mutants(Vec<String>),
     Campaign(Vec<String>),
+    /// With the bench's own options.
+    Bench(Vec<String>),
     Fuzz(FuzzOptions),
 }
 
@@ -39,6 +42,7 @@ pub(crate) enum Only {
     Integration,
     Docs,
     Sim,
+    Bench,
 }
 
 impl TestOptions {
@@ -61,6 +65,8 @@ pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Request> {
         "test" if asks_help => Ok(Request::Help(HELP_TEST)),
         "servers" if asks_help => Ok(Request::Help(HELP_SERVERS)),
         "sim" | "mutants" | "campaign" if asks_help => Ok(Request::Help(HELP_PROOF)),
+        "bench" if asks_help => Ok(Request::Help(HELP_BENCH)),
+        "bench" => Ok(Request::Bench(rest.to_vec())),
         "fuzz" if asks_help => Ok(Request::Help(HELP_FUZZ)),
         "fuzz" => fuzz(rest).map(Request::Fuzz),
         "sim" => Ok(Request::Sim(rest.to_vec())),
@@ -98,7 +104,7 @@ fn test(rest: &[String]) -> Result<TestOptions> {
             "--keep" => options.keep = true,
             "--only" => match rest.next() {
                 Some(stages) => options.only.extend(stage_names(stages)?),
-                None => bail!("--only needs a stage: unit, integration, docs or sim"),
+                None => bail!("--only needs a stage: unit, integration, docs, sim or bench"),
             },
             "--" => options.passed_on = rest.by_ref().cloned().collect(),
             other => match other.strip_prefix("--only=") {
@@ -139,99 +145,12 @@ fn stage_name(name: &str) -> Result<Only> {
         "integration" => Only::Integration,
         "docs" => Only::Docs,
         "sim" => Only::Sim,
-        other => bail!("there is no stage {other:?}; stages are unit, integration, docs, sim"),
+        "bench" => Only::Bench,
+        other => {
+            bail!("there is no stage {other:?}; stages are unit, integration, docs, sim, bench")
+        }
     })
 }
-
-const HELP: &str = "\
-cargo xtask COMMAND
-
-  lint       formatting, clippy, documentation, licences, tidiness: no server needed
-  test       compile once, get the real servers, run everything, end with a table
-  tidy       only the repository's own rules (a part of lint, one second)
-  servers    only find or fetch the servers that the tests use
-  sim        the simulator: `cargo xtask sim --seeds 50000`, or one seed with its account: `--seed 17`
-  mutants    deliberately wrong engines, each of which the simulator must catch
-  fuzz       every decoder, guided by coverage: `cargo xtask fuzz --minutes 5`, or one: `fuzz config`
-  campaign   torture on real processes for long: `cargo xtask campaign --hours 1`
-
-Each command explains itself: `cargo xtask test --help`.
-What CI runs is `.ci/run`: lint, then test.
-";
-
-const HELP_LINT: &str = "\
-cargo xtask lint      everything below, each part even if an earlier one failed
-cargo xtask tidy      only the last line
-
-  fmt      cargo fmt --check                     mend with `cargo fmt`
-  clippy   all targets, warnings are errors      (profile `checked`, shared with the tests)
-  doc      rustdoc, warnings are errors
-  deny     licences, bans, sources (deny.toml)   said aloud if cargo-deny is not installed
-  tidy     every error code has a page in docs/errors and every page a code; no source file
-           over 800 lines; no path of somebody's machine; local links in Markdown resolve;
-           tests that a page names as proof exist; hooks for tests are not called by
-           shipped code; no banned crate in Cargo.lock
-";
-
-const HELP_TEST: &str = "\
-cargo xtask test [--only STAGE[,STAGE]] [--install] [--keep] [-- FILTER...]
-
-Compiles the workspace once (profile `checked`), fetches missing servers meanwhile, runs the
-stages, and ends with what ran and what could not be had.
-
-  --only STAGE   unit          tests inside the crates: needs no server
-                 integration   crates/*/tests and tests/: real PostgreSQL, PgBouncer, Python
-                 sim           the seeded simulator, and its mutants, each of which must die: needs no server
-                 docs          doc tests, and the console blocks of README.md and docs/
-  --install      may install system packages with apt-get (as root; implied by CI=true as root)
-  --keep         leave the servers' data folders and logs in place and print where they are
-  -- FILTER      handed to every test binary, e.g. `-- late_commit --nocapture`
-
-A server that cannot be had skips its tests and is named at the end; with CI=true (or
-RELEVO_REQUIRE=1) it is a failure.
-
-Servers are kept in .cache/ of the repository ($RELEVO_CACHE chooses another folder), which
-survives `cargo clean`. After the first run plain `cargo test -p CRATE` finds them too.
-
-examples:
-  cargo xtask test --only unit                 the quick round while writing code
-  cargo xtask test --only integration -- lease just the tests with `lease` in their name
-";
-
-const HELP_PROOF: &str = "\
-cargo xtask sim [--seeds N] [--first S] [--threads T]    many seeds; ends with what was explored
-cargo xtask sim --seed S                                 one seed with all its options and its account
-cargo xtask mutants [--seeds N] [--afresh]               every wrong engine, with the seed that caught it; seeds
-                                                         known to catch are tried first, or found anew
-cargo xtask campaign --hours H                           kills, cuts, zombies, late commits on real servers;
-                                                         writes a report
-
-The same seed always does the same. A mutant that survives its seeds fails, and so does the right
-engine if any seed breaks one of its promises.
-";
-
-const HELP_FUZZ: &str = "\
-cargo xtask fuzz [TARGET...] [--minutes N]
-
-Runs each target (all of them, if none is named) for N minutes (1) under libFuzzer. Needs a C++ compiler, and
-compiles everything once more into target/fuzz/. An input that breaks a promise is kept under
-target/fuzz/found/: mend what it broke, and put it into fuzz/corpus/TARGET/, where the tests replay it.
-
-examples:
-  cargo xtask fuzz config --minutes 10
-  nice cargo xtask fuzz --minutes 5
-";
-
-const HELP_SERVERS: &str = "\
-cargo xtask servers [--install]
-
-Finds or fetches the servers that the tests use and prints, for each, the variable that hands
-it to them and its place. Setting that variable yourself chooses another server:
-
-  RELEVO_PG_18_BIN=/opt/pg18/bin cargo test -p relevo-stores
-
-  --install      may install system packages with apt-get (as root; implied by CI=true as root)
-";
 
 #[cfg(test)]
 mod tests {
@@ -270,6 +189,13 @@ mod tests {
         };
         assert_eq!((options.targets.len(), options.minutes), (2, 3));
         assert!(parsed("fuzz --minutes 0").is_err() && parsed("fuzz --minuets 3").is_err());
+    }
+
+    #[test]
+    fn the_bench_reads_its_own_options() {
+        let bench = parsed("bench nats --long").unwrap();
+        assert_eq!(bench, Request::Bench(vec!["nats".into(), "--long".into()]));
+        assert_eq!(parsed("bench --help").unwrap(), Request::Help(HELP_BENCH));
     }
 
     #[test]

@@ -3,18 +3,22 @@
 //! It is compiled before anything else, also in CI from nothing, so it stays on `std` and `anyhow`.
 //!
 //! # Layout
-//! - `args`: the command line and the help texts
+//! - `args`, `help`: the command line and the help texts
 //! - `lint`, `tidy`: what a reviewer should not have to look for
 //! - `test`, `stage`: compile once, run every stage, end with a table
 //! - `sim`: the simulator, its mutants, the long campaign
+//! - `bench`, `instructions`: how fast it is, and how many instructions hot decisions take
 //! - `fuzz`: every decoder under libFuzzer
 //! - `servers`: the table of real servers, how each is found or fetched
 //! - `docs`: console blocks of the documentation, extracted and run
 //! - `shell`: small helpers around `std::process`
 
 mod args;
+mod bench;
 mod docs;
 mod fuzz;
+mod help;
+mod instructions;
 mod lint;
 mod servers;
 mod shell;
@@ -51,6 +55,7 @@ fn run(request: Request) -> anyhow::Result<()> {
         Request::Sim(options) => sim::run(&options),
         Request::Mutants(options) => sim::mutants(&options),
         Request::Campaign(options) => sim::campaign(&options),
+        Request::Bench(options) => bench::run(&options),
         Request::Fuzz(options) => fuzz::run(&options),
     }
 }

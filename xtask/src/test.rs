@@ -1,7 +1,9 @@
 //! `cargo xtask test`: compile once while servers are fetched, run the stages, end with a table.
 
 use crate::args::{Only, TestOptions};
+use crate::bench;
 use crate::docs;
+use crate::instructions;
 use crate::servers::{self, Cache, Prepared};
 use crate::shell::{env_is_true, loudly, target_folder};
 use crate::sim;
@@ -49,7 +51,7 @@ fn compile_and_fetch(options: &TestOptions, cache: &Cache) -> (Vec<Stage>, Prepa
 }
 
 fn needs_servers(options: &TestOptions) -> bool {
-    options.wants(Only::Integration) || options.wants(Only::Docs)
+    [Only::Integration, Only::Docs, Only::Bench].into_iter().any(|stage| options.wants(stage))
 }
 
 fn compile(options: &TestOptions) -> Result<String> {
@@ -84,6 +86,10 @@ impl Round<'_> {
             let sim = sim.map(|running| running.join().unwrap_or_else(|e| resume_unwind(e)));
             integration.into_iter().chain(sim.into_iter().flatten()).collect::<Vec<_>>()
         }));
+        if self.options.wants(Only::Bench) {
+            stages.push(Stage::run("bench", || self.bench()));
+            stages.push(Stage::run("instructions", || self.instructions()));
+        }
         if self.options.wants(Only::Docs) {
             let targets = ["--doc".to_owned()];
             stages.push(Stage::run("doc tests", || self.cargo(&targets, Output::Live)));
@@ -113,6 +119,22 @@ impl Round<'_> {
     fn sim_and_mutants(&self) -> [Stage; 2] {
         let mutants = || sim::mutants(&[]).map(|()| "none survived".to_owned());
         [self.sim(), Stage::run("mutants", mutants)]
+    }
+
+    /// The bench as it was compiled for the tests, so short that its figures mean nothing.
+    fn bench(&self) -> Result<String> {
+        let mut command = bench::built(&target_folder().join("checked"))?;
+        self.give_to(&mut command);
+        loudly(&mut command)?;
+        Ok("every contest works and was judged (a short run: its figures mean nothing)".to_owned())
+    }
+
+    fn instructions(&self) -> Result<String> {
+        let program = instructions::built(&target_folder().join("checked"))?;
+        match self.prepared.place(instructions::VALGRIND) {
+            Some(valgrind) => instructions::compare(&program, valgrind),
+            None => Ok("NOT COUNTED: valgrind could not be had".to_owned()),
+        }
     }
 
     fn cargo(&self, targets: &[String], output: Output) -> Result<String> {

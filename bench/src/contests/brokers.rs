@@ -1,70 +1,77 @@
-use super::Size;
+use super::{Place, Size};
 use crate::arena::Arena;
-use crate::contest::{Contender, Contest, Figure};
-use crate::tasks::{Plan, Sink, Task};
+use crate::contest::{Contender, Contest};
+use crate::figure::{Reading, Results, Sample};
+use crate::goal::{Goal, Unit};
+use crate::tasks::{Plan, Task, With};
 use anyhow::Result;
 use relevo_testkit::services::unique_name;
 
-/// Where each turn's events go: nothing is left from the turn before.
-type Fresh = fn(url: String) -> Sink;
-
-pub(super) async fn nats(arena: &Arena, size: Size) -> Result<Vec<Figure>> {
-    let url = arena.nats()?.url();
-    let fresh: Fresh = |url| Sink::Nats { url, stream: unique_name("bench") };
-    drain(arena, size, "NATS JetStream", url, fresh, 0.65).await
+pub(super) async fn nats(arena: &Arena, size: Size) -> Result<Vec<Results>> {
+    drain(arena, size, Place::nats(arena), 0.65).await
 }
 
-pub(super) async fn rabbitmq(arena: &Arena, size: Size) -> Result<Vec<Figure>> {
-    let url = arena.rabbitmq()?.url();
-    let quorum: Fresh = |url| Sink::RabbitMq { url, name: unique_name("bench"), quorum: true };
-    let classic: Fresh = |url| Sink::RabbitMq { url, name: unique_name("bench"), quorum: false };
-    let mut figures = drain(arena, size, "RabbitMQ quorum", url.clone(), quorum, 0.90).await?;
-    figures.extend(drain(arena, size, "RabbitMQ classic", url, classic, 0.90).await?);
-    Ok(figures)
+pub(super) async fn rabbitmq(arena: &Arena, size: Size) -> Result<Vec<Results>> {
+    let mut results = drain(arena, size, Place::quorum(arena), 0.90).await?;
+    results.extend(drain(arena, size, Place::classic(arena), 0.90).await?);
+    Ok(results)
+}
+
+pub(super) async fn kafka(arena: &Arena, size: Size) -> Result<Vec<Results>> {
+    drain(arena, size, Place::kafka(arena), 0.65).await
 }
 
 async fn drain(
     arena: &Arena,
     size: Size,
-    broker: &str,
-    url: String,
-    fresh: Fresh,
+    place: Option<Place>,
     client_goal: f64,
-) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    for (bytes, keys, part) in [(256, 10_000, 1), (1024, 10_000, 1), (256, 1, 20)] {
-        let plan = Plan { events: size.events / part, keys, bytes };
-        arena.seed(plan).await?;
-        let contest = Contest {
-            name: format!("drain to {broker}, {bytes} B, {keys} key(s)"),
-            contenders: contenders(arena, plan, &url, fresh),
-            // One hot key runs at the speed of one confirm after the other, on purpose.
-            goals: if keys == 1 { vec![None, None] } else { vec![Some(0.90), Some(client_goal)] },
+) -> Result<Vec<Results>> {
+    let Some(place) = place else { return Ok(Vec::new()) };
+    arena.check_fairness(&place.fresh()).await?;
+    let mut results = Vec::new();
+    for plan in plans(size) {
+        arena.main.seed(plan).await?;
+        // One hot key runs at the speed of one confirm after the other, on purpose.
+        let goals = match plan.keys {
+            1 => [None, None],
+            _ => [Some(Goal::AtLeast(0.90)), Some(Goal::AtLeast(client_goal))],
         };
-        figures.push(contest.hold(arena, size.rounds).await?);
+        let contest = Contest {
+            name: format!("drain to {}, {} B, {} key(s)", place.name, plan.bytes, plan.keys),
+            contenders: contenders(&arena.main.url, plan, &place),
+            readings: vec![
+                Reading::rate(goals),
+                Reading::own("memory at full rate", Unit::Megabytes, Sample::peak_mb, Some(48.0)),
+            ],
+        };
+        results.push(contest.hold(arena, size.rounds).await?);
     }
-    Ok(figures)
+    Ok(results)
 }
 
-fn contenders(arena: &Arena, plan: Plan, url: &str, fresh: Fresh) -> Vec<Contender> {
-    let (log, log_too) = (arena.url.clone(), arena.url.clone());
-    let sink = || {
-        let url = url.to_owned();
-        move || fresh(url.clone())
-    };
-    let (ours, pipe, client) = (sink(), sink(), sink());
+fn plans(size: Size) -> Vec<Plan> {
+    let many = |bytes: &usize| Plan { events: size.events, keys: size.keys, bytes: *bytes };
+    let hot = Plan { events: size.events / 20, keys: 1, bytes: 256 };
+    size.payloads().iter().map(many).chain([hot]).collect()
+}
+
+fn contenders(url: &str, plan: Plan, place: &Place) -> Vec<Contender> {
+    let (log, log_too) = (url.to_owned(), url.to_owned());
+    let (ours, pipe, client) = (place.clone(), place.clone(), place.clone());
     vec![
         Contender::new("relevo", move |_| Task::Relay {
             url: log.clone(),
             plan,
-            sink: ours(),
+            sink: ours.fresh(),
             subscription: unique_name("relay"),
+            with: With::default(),
         }),
         Contender::new("bare pipe", move |_| Task::Pipe {
             url: log_too.clone(),
             plan,
-            sink: pipe(),
+            sink: pipe.fresh(),
         }),
-        Contender::new("bare client", move |_| Task::Client { plan, sink: client() }),
+        Contender::new("bare client", move |_| Task::Client { plan, sink: client.fresh() }),
     ]
 }

@@ -1,18 +1,19 @@
 use super::Size;
 use crate::arena::Arena;
-use crate::contest::{Contender, Contest, Figure};
+use crate::contest::{Contender, Contest};
+use crate::figure::{Reading, Results};
+use crate::goal::Goal;
 use crate::tasks::{Driver, Plan, Task};
 use anyhow::Result;
 use relevo_testkit::services::unique_name;
 
-pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Figure>> {
-    let plan = Plan { events: size.events / 5, keys: 10_000, bytes: 256 };
-    arena.seed(plan).await?;
+pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Results>> {
+    let plan = Plan { events: size.events / 5, keys: size.keys, bytes: 256 };
+    arena.main.seed(plan).await?;
     let file = arena.seed_sqlite(plan).await?;
-    let mut figures = Vec::new();
-    for (name, url, driver) in
-        [("PostgreSQL", arena.url.clone(), Driver::Postgres), ("SQLite", file, Driver::Sqlite)]
-    {
+    let postgres = ("PostgreSQL", arena.main.url.clone(), Driver::Postgres);
+    let mut results = Vec::new();
+    for (name, url, driver) in [postgres, ("SQLite", file, Driver::Sqlite)] {
         let bare = url.clone();
         let contest = Contest {
             name: format!("handlers on {name}, 256 B, a row each"),
@@ -29,9 +30,9 @@ pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Figure>> {
                     driver,
                 }),
             ],
-            goals: vec![Some(0.85)],
+            readings: vec![Reading::rate([Some(Goal::AtLeast(0.85))])],
         };
-        figures.push(contest.hold(arena, size.rounds).await?);
+        results.push(contest.hold(arena, size.rounds).await?);
     }
-    Ok(figures)
+    Ok(results)
 }

@@ -1,20 +1,23 @@
 use super::Size;
 use crate::arena::Arena;
-use crate::contest::{Contender, Contest, Figure};
+use crate::contest::{Contender, Contest};
+use crate::figure::{Reading, Results};
+use crate::goal::Goal;
 use crate::tasks::{Extra, Task};
 use anyhow::Result;
 
-pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
+pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Results>> {
+    let mut results = Vec::new();
     for connections in [1, 32] {
         let contender = |name, extra| {
-            let (url, transactions) = (arena.url.clone(), size.transactions);
+            let (url, transactions) = (arena.main.url.clone(), size.transactions);
             Contender::new(name, move |_| Task::Write {
                 url: url.clone(),
                 connections,
                 transactions,
                 bytes: 256,
                 extra,
+                beside: None,
             })
         };
         let contest = Contest {
@@ -25,9 +28,9 @@ pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Figure>> {
                 contender("one bare INSERT + NOTIFY", Extra::InsertAndNotify),
                 contender("nothing extra", Extra::Nothing),
             ],
-            goals: vec![Some(0.97), None, None],
+            readings: vec![Reading::rate([Some(Goal::AtLeast(0.97)), None, None])],
         };
-        figures.push(contest.hold(arena, size.rounds).await?);
+        results.push(contest.hold(arena, size.rounds).await?);
     }
-    Ok(figures)
+    Ok(results)
 }

@@ -1,46 +1,14 @@
 //! Effects done once by handlers, against a bare loop of the same transactions with the same batch.
 
+use super::effects::{BATCH, Driver, EFFECT, Effected, Effects, open_sqlite};
 use super::rows::{self, Row};
 use super::{Outcome, Plan};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use relevo::postgres::{Deadpool, PostgresStore};
-use relevo::sqlite::{SqliteStore, SyncDirect, SyncHandler};
-use relevo::{Answer, Direct, Effect, Event, Handler, Relay, Settled, Subscription};
-use rusqlite::{Connection, Transaction, params};
-use serde::{Deserialize, Serialize};
-use std::time::{Duration, Instant};
-use tokio_postgres::Client;
-
-/// Whose transactions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Driver {
-    Postgres,
-    Sqlite,
-}
-
-/// Events that share a transaction: Relevo's default.
-const BATCH: usize = 50;
-const EFFECT: &str = "INSERT INTO effects (event, payload) VALUES ($1, $2)";
-const COUNT: &str = "SELECT count(*), count(DISTINCT event) FROM effects";
-
-struct Effects;
-
-impl Handler<Deadpool> for Effects {
-    async fn handle(&self, event: &Event, effect: &mut Effect<'_, Deadpool>) -> Answer {
-        let tx = effect.tx().await?;
-        let statement = tx.prepare_cached(EFFECT).await?;
-        tx.execute(&statement, &[&event.id.0, &event.payload.as_ref()]).await?;
-        Ok(Settled::Done)
-    }
-}
-
-impl SyncHandler for Effects {
-    fn handle(&self, event: &Event, tx: &Transaction<'_>) -> Answer {
-        let mut statement = tx.prepare_cached(EFFECT)?;
-        statement.execute(params![event.id.to_string(), event.payload.as_ref()])?;
-        Ok(Settled::Done)
-    }
-}
+use relevo::sqlite::{SqliteStore, SyncDirect};
+use relevo::{Direct, Relay, Subscription};
+use rusqlite::params;
+use std::time::Instant;
 
 /// Relevo's handlers with the settings it comes with.
 pub(super) async fn relay(url: &str, plan: Plan, driver: Driver, name: &str) -> Result<Outcome> {
@@ -59,10 +27,7 @@ pub(super) async fn relay(url: &str, plan: Plan, driver: Driver, name: &str) -> 
         }
     };
     let effects = Effected::open(url, driver).await?;
-    // Looked at rarely, so that looking costs nothing worth mentioning.
-    while effects.newest().await? < plan.events || effects.count().await?.0 < plan.events {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    effects.wait_for(plan.events).await?;
     let took = start.elapsed();
     relay.stop().await?;
     effects.verify(plan).await?;
@@ -89,8 +54,8 @@ async fn bare_postgres(url: &str) -> Result<()> {
     while let Some(page) = pages.recv().await {
         for batch in page?.chunks(BATCH) {
             let tx = client.transaction().await?;
-            for Row { id, payload, .. } in batch {
-                tx.execute(&effect, &[id, &payload.as_ref()]).await?;
+            for Row { message, .. } in batch {
+                tx.execute(&effect, &[&message.id, &message.payload.as_ref()]).await?;
             }
             tx.execute(&advance, &[&batch.last().map_or(0, |row| row.seq)]).await?;
             tx.commit().await?;
@@ -121,67 +86,5 @@ fn bare_sqlite(file: &str) -> Result<()> {
         if at == before {
             return Ok(());
         }
-    }
-}
-
-/// With the same durability as Relevo's own connections.
-pub(crate) fn open_sqlite(file: &str) -> Result<Connection> {
-    let connection = Connection::open(file.trim_start_matches("sqlite:"))?;
-    connection.busy_timeout(Duration::from_secs(30))?;
-    connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.pragma_update(None, "synchronous", "full")?;
-    Ok(connection)
-}
-
-/// The table that effects go to.
-enum Effected {
-    Postgres(Client),
-    Sqlite(Connection),
-}
-
-impl Effected {
-    async fn open(url: &str, driver: Driver) -> Result<Effected> {
-        Ok(match driver {
-            Driver::Postgres => Effected::Postgres(rows::connect(url).await?),
-            Driver::Sqlite => Effected::Sqlite(open_sqlite(url)?),
-        })
-    }
-
-    /// The newest effect's number: effects are numbered as they are made, so this tells when all may be there.
-    async fn newest(&self) -> Result<u64> {
-        let newest: i64 = match self {
-            Effected::Postgres(client) => {
-                client.query_one("SELECT coalesce(max(n), 0) FROM effects", &[]).await?.get(0)
-            }
-            Effected::Sqlite(connection) => {
-                connection
-                    .query_row("SELECT coalesce(max(n), 0) FROM effects", [], |row| row.get(0))?
-            }
-        };
-        Ok(newest as u64)
-    }
-
-    /// Effects, and how many events they are of.
-    async fn count(&self) -> Result<(u64, u64)> {
-        let (all, distinct): (i64, i64) = match self {
-            Effected::Postgres(client) => {
-                let row = client.query_one(COUNT, &[]).await?;
-                (row.get(0), row.get(1))
-            }
-            Effected::Sqlite(connection) => {
-                connection.query_row(COUNT, [], |row| Ok((row.get(0)?, row.get(1)?)))?
-            }
-        };
-        Ok((all as u64, distinct as u64))
-    }
-
-    async fn verify(&self, plan: Plan) -> Result<()> {
-        let (all, distinct) = self.count().await?;
-        ensure!(
-            all == plan.events && distinct == all,
-            "{all} effects of {distinct} events; {} were to be had",
-            plan.events
-        );
-        Ok(())
     }
 }

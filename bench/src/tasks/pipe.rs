@@ -1,3 +1,4 @@
+use super::bare::Bare;
 use super::rows;
 use super::sink::Sink;
 use super::{Outcome, Plan};
@@ -5,14 +6,14 @@ use anyhow::{Result, ensure};
 use std::time::Instant;
 
 /// Reads ahead with one cursor and publishes with the bare client.
-pub(super) async fn run(url: &str, plan: Plan, sink: Sink) -> Result<Outcome> {
-    let mut bare = sink.connect().await?;
+pub(super) async fn run(url: &str, plan: Plan, sink: &Sink) -> Result<Outcome> {
+    let mut bare = Bare::connect(sink).await?;
     let start = Instant::now();
     let mut pages = rows::read(url).await?;
     let mut sent = 0;
     while let Some(page) = pages.recv().await {
         for row in page? {
-            bare.publish(&row.topic, row.payload).await?;
+            bare.publish(&row.message).await?;
             sent += 1;
         }
     }

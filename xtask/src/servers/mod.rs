@@ -7,10 +7,12 @@ mod cache;
 pub(crate) mod compiling;
 mod fetch;
 mod kafka;
+mod peers;
 
 use crate::shell::{env_is_true, is_root, minutes};
 use anyhow::Result;
 pub(crate) use cache::Cache;
+pub(crate) use peers::peers;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
@@ -150,6 +152,17 @@ const SERVERS: [Server; 13] = [
         variable: "RELEVO_KAFKA",
         source: Source::Kafka { version: "4.3.1", log4j: "2.25.4" },
         packages: &["maven", "openjdk-17-jre-headless"],
+    },
+    // No server: it counts the instructions of hot decisions.
+    Server {
+        name: "valgrind",
+        variable: crate::instructions::VALGRIND,
+        source: Source::Debian {
+            unpack: &["valgrind"],
+            program: "usr/bin/valgrind",
+            folder: false,
+        },
+        packages: &["valgrind"],
     },
     Server {
         name: "promtool",
