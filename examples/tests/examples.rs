@@ -1,6 +1,6 @@
 //! Every example runs as a user would run it, and the README shows nothing that is not in one of them.
 
-use relevo_testkit::services::{self, Postgres};
+use relevo_testkit::services::{self, Postgres, RabbitMq};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -74,6 +74,31 @@ fn a_handler_is_tested_with_the_memory_store() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "apples in stock: 5\n");
 }
 
+fn bills_once(broker: Option<&str>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut example = Command::new(env!("CARGO_BIN_EXE_consume_once"));
+    example.arg(folder.path().join("billing.db")).env_remove("RABBITMQ_URL");
+    if let Some(url) = broker {
+        example.env("RABBITMQ_URL", url);
+    }
+    let output = example.output().expect("the example runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let expected = "invoices: 2\ndead letter: order.placed, nothing to bill\n";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn an_order_that_arrives_twice_is_billed_once() {
+    bills_once(None);
+}
+
+#[test]
+fn an_order_that_arrives_twice_by_rabbitmq_is_billed_once() {
+    let Some(server) = services::require(RabbitMq::shared()) else { return };
+    bills_once(Some(&server.fresh_vhost().expect("a virtual host")));
+}
+
 #[test]
 fn a_python_service_publishes_and_rolls_back_by_plain_sql() {
     let Some(postgres) = services::require(Postgres::shared(15)) else { return };
@@ -110,6 +135,16 @@ fn blocks(markdown: &str, language: &str) -> Vec<String> {
     lines
 }
 
+fn assert_stands_in(page: &str, shown: &[String], example: &str) {
+    let example = std::fs::read_to_string(root().join(example)).expect("an example");
+    for line in shown {
+        assert!(
+            example.lines().any(|other| other.trim() == line),
+            "{page} shows {line:?}, the example does not"
+        );
+    }
+}
+
 #[test]
 fn what_the_readme_shows_stands_in_the_examples_line_by_line() {
     for readme in ["README.md", "README.es.md"] {
@@ -118,19 +153,21 @@ fn what_the_readme_shows_stands_in_the_examples_line_by_line() {
             ("rust", "examples/src/bin/tickets_axum_sqlx.rs"),
             ("python", "examples/python/tickets.py"),
         ] {
-            let example = std::fs::read_to_string(root().join(example)).expect("an example");
             let shown = blocks(&text, language);
             assert!(
                 !shown.is_empty() && shown.len() <= 15,
                 "{readme}: {} lines of {language}",
                 shown.len()
             );
-            for line in shown {
-                assert!(
-                    example.lines().any(|other| other.trim() == line),
-                    "{readme} shows {line:?}, the example does not"
-                );
-            }
+            assert_stands_in(readme, &shown, example);
         }
     }
+}
+
+#[test]
+fn what_the_page_on_consuming_shows_stands_in_its_example() {
+    let page = std::fs::read_to_string(root().join("docs/consuming.md")).expect("a page");
+    let shown = blocks(&page, "rust");
+    assert!(shown.len() > 20, "{} lines", shown.len());
+    assert_stands_in("docs/consuming.md", &shown, "examples/src/bin/consume_once.rs");
 }

@@ -5,11 +5,15 @@ use relevo_brokers::rabbitmq::topology::{RabbitMqAdmin, RabbitMqTopology};
 use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher, RabbitMqSubscriber};
 use relevo_core::ErrorClass;
 use relevo_core::broker::{
-    Act, Confirm, Incoming, Publisher, Received, Receiver, Settle, Subscriber, Topology,
+    Act as Step, Confirm, Incoming, Publisher, Received, Receiver, Settle, Subscriber, Topology,
+    dead_header,
 };
 use relevo_core::event::{Event, NewEvent, TopicFilter};
+use relevo_core::retry::RetryPolicy;
 use relevo_testkit::eventually;
 use relevo_testkit::services::{self, Certificates, ClientCertificates, RabbitMq, RabbitMqOptions};
+use relevo_tests::script::{Act, Script};
+use relevo_tests::world::{MemoryWorld, Terms, World, quick};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -169,6 +173,67 @@ fn a_retry_climbs_the_ladder_and_keeps_its_topic() {
     });
 }
 
+fn two_rungs() -> RabbitMqTopology {
+    topology(json!({
+        "exchanges": {"events": {}},
+        "queues": {"jobs": {
+            "bind": {"events": ["jobs.#"]}, "dead_letters": "dead", "retry": ["1s", "2s"],
+        }},
+    }))
+}
+
+#[test]
+fn a_consumer_climbs_both_rungs_and_leaves_the_dead_to_the_broker() {
+    run(async || {
+        let Some((server, url)) = fresh().await else { return };
+        admin(&server, &url, &two_rungs()).apply(false).await.unwrap();
+        let config = RabbitMqConfig::to(&url).unwrap().exchange("events");
+        let (wanted, script) = (two_rungs(), Script::new(|_, _| Act::Fail("no paper")));
+        let subscriber = RabbitMqSubscriber::new(config.clone(), "jobs")
+            .retry_ladder(wanted.ladder("jobs"))
+            .dead_letters(wanted.dead_letters("jobs").unwrap());
+        let ladder = RetryPolicy::ladder([Duration::from_secs(1), Duration::from_secs(2)]);
+        let terms = Terms { at_broker: Some(ladder), ..quick().into() };
+        let world = MemoryWorld::fresh().await.unwrap();
+        let consuming = world.consume("jobs", Box::new(subscriber), terms, &script).await.unwrap();
+        let sent = event("jobs.made", b"bytes");
+        let publisher = RabbitMqPublisher::new(config.clone());
+        assert_eq!(publish(&publisher, std::slice::from_ref(&sent)).await, [Confirm::Stored]);
+        let mut dead = RabbitMqSubscriber::new(config, "jobs.dead").open().await.unwrap();
+        let letter = one(&mut dead).await;
+        let times = script.times(sent.id);
+        let waits: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(waits.len() == 2 && waits[0] >= Duration::from_secs(1), "{waits:?}");
+        assert!(waits[1] >= Duration::from_secs(2), "the second rung: {waits:?}");
+        assert_eq!((letter.topic.as_str(), &letter.payload[..]), ("jobs.made", &b"bytes"[..]));
+        assert_eq!(letter.header(dead_header::ATTEMPTS), Some("3"));
+        let reason = letter.header(dead_header::REASON).unwrap();
+        assert!(reason.contains("attempt 3") && reason.contains("no paper"), "{reason}");
+        assert!(world.operate().peek(0, 10).await.unwrap().is_empty(), "nothing landed");
+        consuming.stop(relevo_testkit::PATIENCE).await.unwrap();
+    });
+}
+
+#[test]
+fn without_a_ladder_a_message_waits_here_and_its_deliveries_are_counted() {
+    run(async || {
+        let Some((server, url)) = fresh().await else { return };
+        let plain = json!({"exchanges": {"events": {}}, "queues": {"jobs": {
+            "kind": "classic", "bind": {"events": ["jobs.#"]}}}});
+        admin(&server, &url, &topology(plain)).apply(false).await.unwrap();
+        let config = RabbitMqConfig::to(&url).unwrap().exchange("events");
+        let publisher = RabbitMqPublisher::new(config.clone());
+        assert_eq!(publish(&publisher, &[event("jobs.a", b"1")]).await, [Confirm::Stored]);
+        let mut receiver = RabbitMqSubscriber::new(config, "jobs").open().await.unwrap();
+        for deliveries in 1..=4 {
+            let message = one(&mut receiver).await;
+            assert_eq!((message.deliveries, message.redelivered), (deliveries, deliveries > 1));
+            let again = Settle::RetryAfter(Duration::from_millis(10));
+            receiver.settle(&[(message.tag, again)]).await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn giving_up_without_a_place_for_it_is_an_error_and_the_message_stays() {
     run(async || {
@@ -194,7 +259,7 @@ fn a_topology_is_planned_applied_once_and_found_as_wanted() {
         let Some((server, url)) = fresh().await else { return };
         let admin_of = |wanted: &RabbitMqTopology| admin(&server, &url, wanted);
         let plan = admin_of(&shop()).plan().await.unwrap();
-        assert!(plan.steps.iter().all(|step| step.act == Act::Create), "{plan:?}");
+        assert!(plan.steps.iter().all(|step| step.act == Step::Create), "{plan:?}");
         assert_eq!(
             admin_of(&shop()).apply(false).await.unwrap(),
             plan,
@@ -219,7 +284,7 @@ fn a_change_that_would_lose_messages_needs_force() {
         let changed = admin(&server, &url, &topology(other.clone()));
         let plan = changed.plan().await.unwrap();
         let step = plan.steps.iter().find(|step| step.name == "jobs").unwrap();
-        assert_eq!(step.act, Act::Replace, "{plan:?}");
+        assert_eq!(step.act, Step::Replace, "{plan:?}");
         let refused = changed.apply(false).await.unwrap_err();
         assert!(refused.to_string().contains("would lose messages"), "{refused}");
         changed.apply(true).await.unwrap();
@@ -231,7 +296,7 @@ fn a_change_that_would_lose_messages_needs_force() {
         let stray = admin(&server, &url, &topology(other));
         let found = eventually("the binding that is not wanted", async || {
             let plan = stray.plan().await.ok()?;
-            plan.steps.iter().any(|step| step.act == Act::Delete).then_some(plan)
+            plan.steps.iter().any(|step| step.act == Step::Delete).then_some(plan)
         })
         .await;
         assert!(found.allow(false).is_err(), "{found:?}");
@@ -245,12 +310,27 @@ fn without_the_management_api_bindings_are_made_sure_of() {
         let config = RabbitMqConfig::to(&url).unwrap();
         let admin = RabbitMqAdmin::new(config, &shop()).management_port(1);
         let done = admin.apply(false).await.unwrap();
-        let ensured = done.steps.iter().filter(|step| step.act == Act::Ensure).count();
+        let ensured = done.steps.iter().filter(|step| step.act == Step::Ensure).count();
         assert_eq!(ensured, 2, "{done:?}");
         let publisher =
             RabbitMqPublisher::new(RabbitMqConfig::to(&url).unwrap().exchange("events"));
         assert_eq!(publish(&publisher, &[event("jobs.a", b"1")]).await, [Confirm::Stored]);
         assert!(admin.plan().await.unwrap().is_done());
+    });
+}
+
+#[test]
+fn the_readme_names_the_version_that_the_tests_run_on() {
+    run(async || {
+        let Some((server, _)) = fresh().await else { return };
+        let about: serde_json::Value =
+            serde_json::from_str(&server.api("GET", "/api/overview", "").unwrap()).unwrap();
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+        let readme = std::fs::read_to_string(readme).unwrap();
+        let row = readme.lines().find_map(|line| line.strip_prefix("| RabbitMQ | ")).unwrap();
+        let (rabbitmq, erlang) = row.trim_end_matches(" |").split_once(" on Erlang ").unwrap();
+        assert_eq!(about["rabbitmq_version"], rabbitmq);
+        assert!(about["erlang_version"].as_str().unwrap().starts_with(erlang), "{about}");
     });
 }
 

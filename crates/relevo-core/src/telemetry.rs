@@ -45,6 +45,11 @@ pub const METRICS: &[(&str, &str, &str)] = &[
         "messages of a broker that failed, or wait behind one, in the consumer's log",
     ),
     (
+        "relevo_inbox_returned_total",
+        "counter",
+        "messages of a broker that failed and were left to it",
+    ),
+    (
         "relevo_source_lag",
         "gauge",
         "messages of a partition that its consumer has not settled yet, by source (Kafka)",

@@ -6,7 +6,9 @@
 //! - [`PublishIn`]: `outbox.publish(&mut tx, event)` for the transaction types of your driver.
 //! - [`Relay`]: works subscriptions inside your process.
 //! - [`Handler`], [`Effect`], [`Direct`]: effects that commit together with the cursor.
+//! - [`Consumer`]: effects done once of what comes from a broker.
 //! - [`postgres`], [`sqlite`], [`memory`]: the stores, each behind its feature.
+//! - `rabbitmq`, `nats`, `kafka`, `memory_broker`: the brokers, each behind its feature.
 //!
 //! ```
 //! use relevo::memory::MemoryStore;
@@ -108,6 +110,15 @@ pub use relevo_core::outbox::{
 pub use relevo_core::relay::{AfterDead, RelayConfig};
 pub use relevo_core::retry::RetryPolicy;
 pub use relevo_core::{broker, telemetry};
+
+#[cfg(feature = "kafka")]
+pub use relevo_brokers::kafka;
+#[cfg(feature = "memory-broker")]
+pub use relevo_brokers::memory as memory_broker;
+#[cfg(feature = "nats")]
+pub use relevo_brokers::nats;
+#[cfg(feature = "rabbitmq")]
+pub use relevo_brokers::rabbitmq;
 
 pub use relevo_stores::memory;
 #[cfg(feature = "postgres")]

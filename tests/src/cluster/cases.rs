@@ -48,7 +48,8 @@ async fn count(world: &Arc<dyn World>, cluster: &Arc<dyn BrokerCluster>) {
     let relaying =
         start(world.store(), subscription, config(), cluster.destination(), member("relay")).await;
     let relaying = relaying.unwrap_or_else(|error| panic!("the relay does not start: {error}"));
-    let consuming = world.consume("counter", cluster.subscriber(), config(), &Script::done()).await;
+    let consuming =
+        world.consume("counter", cluster.subscriber(), config().into(), &Script::done()).await;
     let consuming = consuming.unwrap_or_else(|| panic!("this world cannot consume"));
     let stop = Arc::new(AtomicBool::new(false));
     let writing = tokio::spawn(write(world.clone(), stop.clone()));

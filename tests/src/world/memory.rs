@@ -1,5 +1,5 @@
 use super::effects::{DriverError, Effects, Said};
-use super::{EffectRow, Scripted, World, consume_with};
+use super::{EffectRow, Scripted, Terms, World, consume_with};
 use crate::script::Script;
 use async_trait::async_trait;
 use relevo_core::broker::Subscriber;
@@ -7,7 +7,6 @@ use relevo_core::dead_letters::Operate;
 use relevo_core::event::{EventId, NewEvent};
 use relevo_core::inbox::{Consuming, Direct};
 use relevo_core::outbox::{PublishIn, Store};
-use relevo_core::relay::RelayConfig;
 use relevo_core::relay::run::Destination;
 use relevo_stores::memory::{MemoryOutbox, MemoryStore};
 use std::sync::Arc;
@@ -60,10 +59,10 @@ impl World for MemoryWorld {
         &self,
         name: &str,
         subscriber: Box<dyn Subscriber>,
-        config: RelayConfig,
+        terms: Terms,
         script: &Script,
     ) -> Option<Consuming> {
-        consume_with(self.store(), self.0.clone(), name, subscriber, config, script).await
+        consume_with(self.store(), self.0.clone(), name, subscriber, terms, script).await
     }
 
     async fn publish(&self, events: Vec<NewEvent>) -> Vec<EventId> {

@@ -7,7 +7,7 @@ mod sqlite;
 
 use crate::script::Script;
 use async_trait::async_trait;
-use relevo_core::broker::Subscriber;
+use relevo_core::broker::{Foreign, Subscriber};
 use relevo_core::dead_letters::Operate;
 use relevo_core::event::{EventId, NewEvent};
 use relevo_core::inbox::{Consumer, Consuming, TxDriver};
@@ -54,7 +54,7 @@ pub trait World: Send + Sync + 'static {
         &self,
         name: &str,
         subscriber: Box<dyn Subscriber>,
-        config: RelayConfig,
+        terms: Terms,
         script: &Script,
     ) -> Option<Consuming>;
 
@@ -71,16 +71,37 @@ pub trait World: Send + Sync + 'static {
     async fn open_transactions(&self) -> usize;
 }
 
+/// What a consumer is told beside its source and its handler.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// For what landed.
+    pub relay: RelayConfig,
+    /// For messages that are no CloudEvents.
+    pub foreign: Foreign,
+    /// What fails is left to the broker.
+    pub at_broker: Option<RetryPolicy>,
+}
+
+impl From<RelayConfig> for Terms {
+    fn from(relay: RelayConfig) -> Self {
+        Self { relay, foreign: Foreign::default(), at_broker: None }
+    }
+}
+
 /// Starts a consumer with transactions of `driver`.
 async fn consume_with<D: effects::Effects + TxDriver + Clone>(
     store: Arc<dyn Store>,
     driver: D,
     name: &str,
     subscriber: Box<dyn Subscriber>,
-    config: RelayConfig,
+    terms: Terms,
     script: &Script,
 ) -> Option<Consuming> {
-    let consumer = Consumer::new(name, subscriber, driver, Scripted(script.clone())).relay(config);
+    let consumer = Consumer::new(name, subscriber, driver, Scripted(script.clone()));
+    let mut consumer = consumer.relay(terms.relay).foreign(terms.foreign);
+    if let Some(policy) = terms.at_broker {
+        consumer = consumer.retry_at_broker(policy);
+    }
     let started = consumer.start(store, member(&format!("{name}-{}", uuid::Uuid::new_v4()))).await;
     Some(started.unwrap_or_else(|error| panic!("the consumer does not start: {error}")))
 }

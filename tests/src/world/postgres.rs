@@ -1,5 +1,5 @@
 use super::effects::{DriverError, Effects};
-use super::{EffectRow, Scripted, World, consume_with};
+use super::{EffectRow, Scripted, Terms, World, consume_with};
 use crate::script::Script;
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -8,7 +8,6 @@ use relevo_core::dead_letters::Operate;
 use relevo_core::event::{EventId, NewEvent};
 use relevo_core::inbox::{Consuming, Direct};
 use relevo_core::outbox::{PublishIn, Store};
-use relevo_core::relay::RelayConfig;
 use relevo_core::relay::run::Destination;
 use relevo_stores::postgres::{
     Deadpool, Options, PostgresOutbox, PostgresStore, SqlxPostgres, TokioPostgres,
@@ -147,22 +146,22 @@ impl World for PostgresWorld {
         &self,
         name: &str,
         subscriber: Box<dyn Subscriber>,
-        config: RelayConfig,
+        terms: Terms,
         script: &Script,
     ) -> Option<Consuming> {
         let (store, pool) = (self.store(), self.store.pool().clone());
         match self.handlers {
             PgHandlers::Sqlx => {
                 let driver = SqlxPostgres::new(self.sqlx.clone());
-                consume_with(store, driver, name, subscriber, config, script).await
+                consume_with(store, driver, name, subscriber, terms, script).await
             }
             PgHandlers::TokioPostgres => {
                 let driver = TokioPostgres::new(pool);
-                consume_with(store, driver, name, subscriber, config, script).await
+                consume_with(store, driver, name, subscriber, terms, script).await
             }
             PgHandlers::Deadpool => {
                 let driver = Deadpool::new(pool);
-                consume_with(store, driver, name, subscriber, config, script).await
+                consume_with(store, driver, name, subscriber, terms, script).await
             }
         }
     }

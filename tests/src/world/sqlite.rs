@@ -1,5 +1,5 @@
 use super::effects::{DriverError, Effects, Said, row};
-use super::{EffectRow, Scripted, World, consume_with};
+use super::{EffectRow, Scripted, Terms, World, consume_with};
 use crate::script::{Act, Script};
 use crate::stores::{Folder, sqlite_pool};
 use async_trait::async_trait;
@@ -8,7 +8,6 @@ use relevo_core::dead_letters::Operate;
 use relevo_core::event::{Event, EventId, NewEvent};
 use relevo_core::inbox::{Answer, Consuming, Direct, Failure, Settled};
 use relevo_core::outbox::{PublishIn, Store};
-use relevo_core::relay::RelayConfig;
 use relevo_core::relay::run::Destination;
 use relevo_stores::sqlite::{SqliteOutbox, SqliteStore, SqlxSqlite, SyncDirect, SyncHandler};
 use sqlx::{Row, SqlitePool};
@@ -150,13 +149,13 @@ impl World for SqliteWorld {
         &self,
         name: &str,
         subscriber: Box<dyn Subscriber>,
-        config: RelayConfig,
+        terms: Terms,
         script: &Script,
     ) -> Option<Consuming> {
         match self.handlers {
             SqliteHandlers::Sqlx => {
                 let driver = SqlxSqlite::new(self.pool.clone());
-                consume_with(self.store(), driver, name, subscriber, config, script).await
+                consume_with(self.store(), driver, name, subscriber, terms, script).await
             }
             // Synchronous handlers have `first_time`, and no loop around a broker.
             SqliteHandlers::Rusqlite => None,

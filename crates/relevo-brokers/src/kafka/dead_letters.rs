@@ -17,9 +17,6 @@ use tokio::sync::oneshot;
 /// So much of a reason is kept.
 const REASON_CHARS: usize = 1000;
 
-/// How often it had been delivered.
-const ATTEMPTS: &str = "x-relevo-attempts";
-
 /// The way to the dead letters, made when the first one goes there.
 pub(super) struct DeadLetters {
     config: KafkaConfig,
@@ -91,7 +88,7 @@ fn with_reason(delivery: &Delivery, times: u32, reason: &str) -> OwnedHeaders {
         (dead_header::REASON, reason),
         (dead_header::FROM, delivery.position()),
         (dead_header::TOPIC, delivery.place.topic.clone()),
-        (ATTEMPTS, times.to_string()),
+        (dead_header::ATTEMPTS, times.to_string()),
     ]
     .into_iter()
     .fold(delivery.headers.clone(), |all, (name, value)| {

@@ -54,6 +54,7 @@ impl Delivery {
         incoming.stored_at = self.timestamp.and_then(DateTime::from_timestamp_millis);
         incoming.position = Some(self.position());
         incoming.redelivered = times > 1;
+        incoming.deliveries = times;
         incoming
     }
 

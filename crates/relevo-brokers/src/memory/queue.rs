@@ -51,7 +51,8 @@ pub(super) enum Settled {
 
 struct Stored {
     message: Arc<Message>,
-    redelivered: bool,
+    /// How often it was handed out before.
+    deliveries: u32,
     due: Option<Instant>,
 }
 
@@ -112,7 +113,7 @@ impl Queue {
 
     pub(super) fn push(&mut self, message: Arc<Message>) {
         self.last_seq += 1;
-        let stored = Stored { message, redelivered: false, due: None };
+        let stored = Stored { message, deliveries: 0, due: None };
         self.ready.insert(self.last_seq, stored);
     }
 
@@ -140,7 +141,8 @@ impl Queue {
 
     fn put_back(&mut self, tag: Tag, due: Option<Instant>) {
         if let Some(Held { seq, stored, .. }) = self.held.remove(&tag) {
-            self.ready.insert(seq, Stored { redelivered: true, due, ..stored });
+            let deliveries = stored.deliveries.saturating_add(1);
+            self.ready.insert(seq, Stored { deliveries, due, ..stored });
         }
     }
 
@@ -165,7 +167,8 @@ impl Queue {
         incoming.content_type = message.content_type.clone();
         incoming.headers = message.headers.clone();
         incoming.position = Some(format!("{}@{seq}", self.name));
-        incoming.redelivered = stored.redelivered;
+        incoming.redelivered = stored.deliveries > 0;
+        incoming.deliveries = stored.deliveries.saturating_add(1);
         incoming
     }
 

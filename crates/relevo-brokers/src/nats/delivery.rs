@@ -47,6 +47,7 @@ impl Delivery {
         incoming.stored_at = self.stored_at;
         incoming.position = Some(format!("{stream}@{}", self.sequence));
         incoming.redelivered = self.times > 1;
+        incoming.deliveries = u32::try_from(self.times).unwrap_or(u32::MAX);
         incoming
     }
 

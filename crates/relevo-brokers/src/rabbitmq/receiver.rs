@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures::Stream;
 use futures::future::join_all;
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicNackOptions, BasicPublishOptions};
-use lapin::types::ShortString;
+use lapin::options::{BasicAckOptions, BasicPublishOptions};
+use lapin::types::{FieldTable, ShortString};
 use lapin::{Acker, BasicProperties, Channel, Confirmation, Connection, Consumer};
 use relevo_core::broker::{Incoming, Received, Receiver, Settle, Source, Tag, dead_header};
 use relevo_core::{Error, Kind, Result};
@@ -46,9 +46,25 @@ impl Queue {
 struct Held {
     acker: Acker,
     properties: BasicProperties,
-    payload: Bytes,
-    topic: String,
-    source: Source,
+    incoming: Incoming,
+    /// The place of its queue.
+    at: usize,
+}
+
+/// How often a quorum queue delivered a message before.
+const DELIVERY_COUNT: &str = "x-delivery-count";
+/// How often it had been delivered when it went into a ladder. Not in dead letters: put back, they begin anew.
+const CLIMBED: &str = "x-relevo-deliveries";
+
+/// What is known of earlier deliveries: through ladders, by the queue; at least whether there was one.
+fn count(incoming: &mut Incoming) {
+    let told = |name| incoming.header(name).and_then(|text| text.parse::<u32>().ok());
+    let by_queue = told(DELIVERY_COUNT).unwrap_or_default().max(incoming.redelivered.into());
+    let before = told(CLIMBED).unwrap_or_default().saturating_add(by_queue);
+    incoming.deliveries = before.saturating_add(1);
+    incoming.redelivered = before > 0;
+    // Bookkeeping that changes with every delivery is no part of the message.
+    incoming.headers.retain(|(name, _)| !is_count(name));
 }
 
 /// Deliveries of one connection. A paused queue is not read: what the broker has sent ahead, at most the prefetch,
@@ -60,7 +76,7 @@ pub(super) struct RabbitMqReceiver {
     dead_letters: Option<DeadLetterTo>,
     limit: Duration,
     held: HashMap<Tag, Held>,
-    /// What goes back to its queue when it is due.
+    /// What is handed out again when it is due.
     later: BTreeMap<(Instant, Tag), Held>,
     last_tag: u64,
     next_queue: usize,
@@ -118,16 +134,33 @@ impl RabbitMqReceiver {
         let tag = Tag(self.last_tag);
         let mut delivery = delivery;
         let payload = Bytes::from(std::mem::take(&mut delivery.data));
-        let incoming = headers::incoming(tag, &delivery, payload.clone());
-        let held = Held {
-            acker: delivery.acker,
-            properties: delivery.properties,
-            payload,
-            topic: incoming.topic.clone(),
-            source: self.queues[at].source.clone(),
-        };
-        self.held.insert(tag, held);
+        let mut incoming = headers::incoming(tag, &delivery, payload);
+        count(&mut incoming);
+        let Delivery { acker, properties, .. } = delivery;
+        self.held.insert(tag, Held { acker, properties, incoming: incoming.clone(), at });
         incoming
+    }
+
+    /// The first message that has waited long enough, under a new tag.
+    fn again(&mut self) -> Option<Received> {
+        let now = Instant::now();
+        let due =
+            |(at, _): &&(Instant, Tag), held: &Held| *at <= now && !self.queues[held.at].paused;
+        let place = *self.later.iter().find(|(place, held)| due(place, held))?.0;
+        let mut held = self.later.remove(&place)?;
+        self.last_tag += 1;
+        held.incoming.tag = Tag(self.last_tag);
+        held.incoming.deliveries = held.incoming.deliveries.saturating_add(1);
+        held.incoming.redelivered = true;
+        let (source, messages) = (self.queues[held.at].source.clone(), vec![held.incoming.clone()]);
+        self.held.insert(held.incoming.tag, held);
+        Some(Received::Messages { source, messages })
+    }
+
+    /// When the first message that waits is due; those of paused queues are not.
+    fn next_due(&self) -> Option<Instant> {
+        let waits = |held: &Held| !self.queues[held.at].paused;
+        self.later.iter().find(|(_, held)| waits(held)).map(|((due, _), _)| *due)
     }
 
     /// The first delivery and whatever else of its queue is here already. Nothing is awaited in between, so nothing
@@ -146,10 +179,9 @@ impl RabbitMqReceiver {
     /// The broker took the queue away: what it had sent comes again, wherever the queue is then.
     fn revoke(&mut self, at: usize) -> Received {
         self.queues[at].consumer = None;
-        let source = self.queues[at].source.clone();
-        self.held.retain(|_, held| held.source != source);
-        self.later.retain(|_, held| held.source != source);
-        Received::Revoked(source)
+        self.held.retain(|_, held| held.at != at);
+        self.later.retain(|_, held| held.at != at);
+        Received::Revoked(self.queues[at].source.clone())
     }
 
     fn usable(&self) -> Result<()> {
@@ -162,16 +194,6 @@ impl RabbitMqReceiver {
         }
     }
 
-    /// Gives back what has waited long enough.
-    async fn give_back_due(&mut self) -> Result<()> {
-        let now = Instant::now();
-        while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now) {
-            let options = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
-            told(entry.remove().acker.nack(options).await)?;
-        }
-        Ok(())
-    }
-
     fn rung(&self, after: Duration) -> Option<String> {
         self.ladder.iter().find(|rung| rung.delay >= after).map(|rung| rung.queue.clone())
     }
@@ -181,10 +203,11 @@ impl RabbitMqReceiver {
             self.later.insert((Instant::now() + after, tag), held);
             return Ok(());
         };
-        // It comes back by the queue's name; its topic travels along.
-        let more = [(dead_header::TOPIC, held.topic.as_str())];
-        let properties = headers::with_headers(&held.properties, &more);
-        self.forward("", &queue, &held.payload, properties).await?;
+        // It comes back by the queue's name; its topic travels along, and how often it was delivered.
+        let times = held.incoming.deliveries.to_string();
+        let more = [(dead_header::TOPIC, held.incoming.topic.as_str()), (CLIMBED, times.as_str())];
+        let properties = headers::with_headers(&uncounted(&held.properties), &more);
+        self.forward("", &queue, &held.incoming.payload, properties).await?;
         told(held.acker.ack(BasicAckOptions::default()).await)
     }
 
@@ -193,14 +216,16 @@ impl RabbitMqReceiver {
             let why = "no dead-letter exchange is configured: the message stays in its queue";
             return Err(failed(Kind::InvalidConfig, why));
         };
+        let times = held.incoming.deliveries.to_string();
         let more = [
             (dead_header::REASON, shortened(reason)),
-            (dead_header::FROM, held.source.0.as_ref()),
-            (dead_header::TOPIC, held.topic.as_str()),
+            (dead_header::FROM, self.queues[held.at].source.0.as_ref()),
+            (dead_header::TOPIC, held.incoming.topic.as_str()),
+            (dead_header::ATTEMPTS, times.as_str()),
         ];
-        let properties = headers::with_headers(&held.properties, &more);
-        let key = to.routing_key.as_deref().unwrap_or(&held.topic);
-        self.forward(&to.exchange, key, &held.payload, properties).await?;
+        let properties = headers::with_headers(&uncounted(&held.properties), &more);
+        let key = to.routing_key.as_deref().unwrap_or(&held.incoming.topic);
+        self.forward(&to.exchange, key, &held.incoming.payload, properties).await?;
         told(held.acker.ack(BasicAckOptions::default()).await)
     }
 
@@ -250,6 +275,21 @@ fn told(told: lapin::Result<bool>) -> Result<()> {
     }
 }
 
+fn is_count(name: &str) -> bool {
+    [DELIVERY_COUNT, CLIMBED].contains(&name)
+}
+
+/// The properties without counts, which would be believed of the next queue.
+fn uncounted(properties: &BasicProperties) -> BasicProperties {
+    let mut table = FieldTable::default();
+    for (name, value) in properties.headers().iter().flat_map(FieldTable::inner) {
+        if !is_count(name.as_str()) {
+            table.insert(name.clone(), value.clone());
+        }
+    }
+    properties.clone().with_headers(table)
+}
+
 fn shortened(reason: &str) -> &str {
     let end = (0..=REASON_BYTES.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
     &reason[..end.unwrap_or_default()]
@@ -260,9 +300,11 @@ impl Receiver for RabbitMqReceiver {
     async fn next(&mut self, max: usize) -> Result<Received> {
         loop {
             self.usable()?;
-            self.give_back_due().await?;
-            let due = self.later.keys().next().map(|(due, _)| *due);
-            let wake = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            if let Some(received) = self.again() {
+                return Ok(received);
+            }
+            let wake =
+                self.next_due().unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             let found = tokio::select! {
                 found = poll_fn(|context| self.poll(context)) => found,
                 () = sleep_until(wake) => continue,
@@ -321,6 +363,25 @@ impl RabbitMqReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn deliveries_are_counted_through_ladders_and_by_the_queue() {
+        let arriving = |redelivered: bool, headers: &[(&str, &str)]| {
+            let mut incoming = Incoming::new(Tag(1), "t", Bytes::new());
+            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            incoming.headers = headers.iter().map(own).collect();
+            incoming.redelivered = redelivered;
+            count(&mut incoming);
+            (incoming.deliveries, incoming.redelivered, incoming.headers.len())
+        };
+        let (ladder, queue) = ((CLIMBED, "2"), (DELIVERY_COUNT, "3"));
+        assert_eq!(arriving(false, &[("own", "1")]), (1, false, 1));
+        assert_eq!(arriving(true, &[]), (2, true, 0), "a classic queue says no more");
+        assert_eq!(arriving(false, &[ladder]), (3, true, 0));
+        assert_eq!(arriving(true, &[queue, ("own", "1")]), (4, true, 1));
+        assert_eq!(arriving(true, &[ladder, queue]), (6, true, 0));
+        assert_eq!(arriving(false, &[(CLIMBED, "many")]), (1, false, 0));
+    }
 
     #[test]
     fn a_long_reason_is_cut_between_characters() {

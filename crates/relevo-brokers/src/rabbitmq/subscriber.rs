@@ -65,8 +65,7 @@ impl RabbitMqSubscriber {
     }
 
     /// What is to be delivered again later waits in these queues: in the one with the shortest delay that is long
-    /// enough. Without any, or when none is long enough, it waits here, unacknowledged, and then goes back to its
-    /// queue.
+    /// enough. Without any, or when none is long enough, it waits here, unacknowledged, and is handed out again.
     pub fn retry_ladder(mut self, mut rungs: Vec<Rung>) -> Self {
         rungs.sort_by_key(|rung| rung.delay);
         self.ladder = rungs;

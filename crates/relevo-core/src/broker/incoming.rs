@@ -50,6 +50,8 @@ pub struct Incoming {
     pub position: Option<String>,
     /// It was delivered before.
     pub redelivered: bool,
+    /// How often it was delivered, this time included, as far as the broker or its adapter knows.
+    pub deliveries: u32,
 }
 
 impl Incoming {
@@ -66,6 +68,7 @@ impl Incoming {
             stored_at: None,
             position: None,
             redelivered: false,
+            deliveries: 1,
         }
     }
 

@@ -32,6 +32,8 @@ pub mod dead_header {
     pub const FROM: &str = "x-relevo-original-destination";
     /// The routing key, subject or topic it was published with.
     pub const TOPIC: &str = "x-relevo-original-topic";
+    /// How often it had been delivered.
+    pub const ATTEMPTS: &str = "x-relevo-attempts";
 }
 
 /// What a receiver has to say.

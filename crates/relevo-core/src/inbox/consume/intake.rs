@@ -149,6 +149,7 @@ pub struct Intake {
     under_way: usize,
     batches: u64,
     stopping: bool,
+    keeps_place: bool,
     actions: Vec<Action>,
 }
 
@@ -163,8 +164,16 @@ impl Intake {
             under_way: 0,
             batches: 0,
             stopping: false,
+            keeps_place: false,
             actions: Vec::new(),
         }
+    }
+
+    /// What is to be tried again keeps its place: it waits here, unsettled, and so does all that follows it in its
+    /// source. Otherwise its broker keeps it until it is due.
+    pub fn keeping_place(mut self, keeps: bool) -> Self {
+        self.keeps_place = keeps;
+        self
     }
 
     /// Takes what happened.
@@ -305,6 +314,10 @@ impl Intake {
         };
         match result {
             Ok(mut settled) => {
+                let wait = match self.keeps_place {
+                    true => keep(&mut settled, &mut messages),
+                    false => Duration::ZERO,
+                };
                 messages.retain(|message| settled.iter().all(|(tag, _)| *tag != message.tag));
                 if mutant!(AcknowledgesTheRest) {
                     settled.extend(queue.waiting.iter().map(|next| (next.tag, Settle::Done)));
@@ -312,7 +325,7 @@ impl Intake {
                 queue.pause = PAUSES.0;
                 queue.work = match messages.is_empty() {
                     true => Work::None,
-                    false => Work::Again { at: now, messages },
+                    false => Work::Again { at: now + wait, messages },
                 };
                 if !mutant!(AcknowledgeFirst) {
                     self.actions.push(Action::Settle(settled));
@@ -328,6 +341,19 @@ impl Intake {
             self.actions.push(Action::Resume(source.clone()));
         }
     }
+}
+
+/// Takes out what is to be tried again, as another delivery; how long it has to wait.
+fn keep(settled: &mut Settled, messages: &mut [Incoming]) -> Duration {
+    let mut wait = Duration::ZERO;
+    settled.retain(|(tag, settle)| {
+        let Settle::RetryAfter(after) = settle else { return true };
+        wait = wait.max(*after);
+        let retried = messages.iter_mut().filter(|message| message.tag == *tag);
+        retried.for_each(|message| message.deliveries = message.deliveries.saturating_add(1));
+        false
+    });
+    wait
 }
 
 #[cfg(test)]

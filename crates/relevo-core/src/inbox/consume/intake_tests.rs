@@ -113,6 +113,36 @@ fn what_a_long_transaction_left_over_is_worked_next_and_the_rest_is_settled_at_o
     assert_eq!((settled(&actions), work(&actions)), (vec![1], vec![(2, vec![2, 3])]));
 }
 
+/// The answer to batch 1, whose second of three messages is to be tried again in a second.
+fn second_fails(intake: &mut Intake) -> Vec<Action> {
+    intake.poll(at(0));
+    let again = Settle::RetryAfter(Duration::from_secs(1));
+    let result = Ok(vec![(Tag(1), Settle::Done), (Tag(2), again)]);
+    intake.handle(at(0), Input::Worked { batch: 1, messages: messages(1..=3), result });
+    intake.poll(at(0))
+}
+
+#[test]
+fn what_is_tried_again_goes_back_to_its_broker_and_the_rest_is_worked() {
+    let mut intake = connected(bounds(3, 10, 1));
+    receive(&mut intake, "q", 1..=4);
+    let actions = second_fails(&mut intake);
+    assert_eq!((settled(&actions), work(&actions)), (vec![1, 2], vec![(2, vec![3])]));
+}
+
+#[test]
+fn what_keeps_its_place_waits_here_and_all_that_follows_behind_it() {
+    let mut intake = connected(bounds(3, 10, 1)).keeping_place(true);
+    receive(&mut intake, "q", 1..=4);
+    let actions = second_fails(&mut intake);
+    assert_eq!((settled(&actions), work(&actions)), (vec![1], vec![]), "the rest waits");
+    assert_eq!(intake.wake_at(), Some(at(1000)));
+    let actions = intake.poll(at(1000));
+    let [Action::Work { messages, .. }] = &actions[..] else { panic!("{actions:?}") };
+    let deliveries: Vec<_> = messages.iter().map(|one| (one.tag.0, one.deliveries)).collect();
+    assert_eq!(deliveries, [(2, 2), (3, 1)]);
+}
+
 #[test]
 fn a_full_source_is_paused_and_goes_on_when_half_of_it_is_worked() {
     let mut intake = connected(bounds(1, 2, 1));

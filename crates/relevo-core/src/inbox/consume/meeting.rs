@@ -59,6 +59,8 @@ enum State {
 #[derive(Debug, Clone)]
 struct Arrival {
     tag: Tag,
+    /// How often it was delivered.
+    deliveries: u32,
     meet: Meet,
     event: Event,
     /// Why it is no event at all.
@@ -73,6 +75,8 @@ struct Arrival {
 pub(super) struct Meeting {
     consumer: Arc<str>,
     arrivals: Vec<Arrival>,
+    /// What is not done does not land.
+    at_broker: bool,
 }
 
 impl Meeting {
@@ -83,7 +87,13 @@ impl Meeting {
         foreign: &Foreign,
     ) -> Self {
         let arrivals = messages.iter().map(|message| arrival(message, binding, foreign)).collect();
-        Self { consumer, arrivals }
+        Self { consumer, arrivals, at_broker: false }
+    }
+
+    /// A consumer that leaves what fails to its broker: a skip does not land either, or what follows would behind it.
+    pub(super) fn left_to_broker(mut self, at_broker: bool) -> Self {
+        self.at_broker = at_broker;
+        self
     }
 
     pub(super) fn len(&self) -> usize {
@@ -92,8 +102,9 @@ impl Meeting {
 
     /// Each message as a meeting of its own.
     pub(super) fn singly(self) -> impl Iterator<Item = Self> {
-        let consumer = self.consumer;
-        let alone = move |arrival| Self { consumer: consumer.clone(), arrivals: vec![arrival] };
+        let (consumer, at_broker) = (self.consumer, self.at_broker);
+        let alone =
+            move |arrival| Self { consumer: consumer.clone(), arrivals: vec![arrival], at_broker };
         self.arrivals.into_iter().map(alone)
     }
 
@@ -114,10 +125,7 @@ impl Meeting {
                 Met::Behind if !mutant!(IgnoreLanded) => State::Behind,
                 _ => match &arrival.malformed {
                     None => State::New,
-                    Some(why) => State::Answered(Outcome::Dead {
-                        class: why.class(),
-                        error: why.to_string(),
-                    }),
+                    Some(why) => State::Answered(died_of(why)),
                 },
             };
             if arrival.state == State::Behind {
@@ -130,7 +138,7 @@ impl Meeting {
     fn held(&self) -> BTreeSet<String> {
         let holds = |arrival: &&Arrival| match &arrival.state {
             State::Behind => true,
-            State::Answered(outcome) => !matches!(outcome, Outcome::Done | Outcome::Skip { .. }),
+            State::Answered(outcome) => is_failure(outcome),
             _ => false,
         };
         self.arrivals.iter().filter(holds).map(|arrival| arrival.meet.key.clone()).collect()
@@ -147,8 +155,7 @@ impl Meeting {
 
     /// Takes the handler's answer. After a failure the rest of the key lands behind it.
     pub(super) fn settle(&mut self, index: usize, outcome: Outcome) {
-        let failed = !matches!(outcome, Outcome::Done | Outcome::Skip { .. });
-        let failed = failed && !mutant!(LandsAlone);
+        let failed = is_failure(&outcome) && !mutant!(LandsAlone);
         self.arrivals[index].state = State::Answered(outcome);
         let key = self.arrivals[index].meet.key.clone();
         for arrival in self.arrivals.iter_mut().skip(index + 1) {
@@ -156,6 +163,23 @@ impl Meeting {
                 arrival.state = State::Behind;
             }
         }
+    }
+
+    /// True if something of it failed.
+    pub(super) fn has_failures(&self) -> bool {
+        let failed =
+            |state: &State| matches!(state, State::Answered(outcome) if is_failure(outcome));
+        self.arrivals.iter().any(|arrival| failed(&arrival.state))
+    }
+
+    /// Why the first message is no event, as an answer.
+    pub(super) fn malformed(&self) -> Option<Outcome> {
+        self.arrivals.first()?.malformed.as_ref().map(died_of)
+    }
+
+    /// The tag of the first message, and how often it was delivered.
+    pub(super) fn delivery(&self) -> Option<(Tag, u32)> {
+        self.arrivals.first().map(|arrival| (arrival.tag, arrival.deliveries))
     }
 
     /// True if a handler's writes are in the transaction.
@@ -181,6 +205,7 @@ impl Meeting {
         let outcome = match &arrival.state {
             State::Behind => None,
             State::Answered(Outcome::Done) => return None,
+            State::Answered(_) if self.at_broker => return None,
             State::Answered(outcome) => Some(outcome),
             State::Unmet | State::Seen | State::New => return None,
         };
@@ -212,6 +237,14 @@ impl Meeting {
         decided.map(|arrival| (arrival.tag, settle(arrival))).collect()
     }
 
+    /// What was skipped and leaves no trace in the log, with its reason.
+    pub(super) fn skipped(&self) -> impl Iterator<Item = (EventId, &str)> {
+        self.arrivals.iter().filter(|_| self.at_broker).filter_map(|arrival| match &arrival.state {
+            State::Answered(Outcome::Skip { reason }) => Some((arrival.event.id, reason.as_str())),
+            _ => None,
+        })
+    }
+
     /// How many were seen before, had their effect, and landed.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         let count = |test: fn(&State) -> bool| {
@@ -222,7 +255,8 @@ impl Meeting {
             matches!(state, State::Behind)
                 || matches!(state, State::Answered(outcome) if *outcome != Outcome::Done)
         };
-        (count(|state| *state == State::Seen), count(done), count(landed))
+        let skipped = self.skipped().count() as u64;
+        (count(|state| *state == State::Seen), count(done), count(landed) - skipped)
     }
 
     /// Refuses an answer of the inbox that does not fit the question.
@@ -233,6 +267,14 @@ impl Meeting {
         let why = format!("asked about {} messages, answered {}", asked.len(), answers.len());
         Err(Error::new(Kind::StoreFailed, why))
     }
+}
+
+fn is_failure(outcome: &Outcome) -> bool {
+    !matches!(outcome, Outcome::Done | Outcome::Skip { .. })
+}
+
+fn died_of(why: &Malformed) -> Outcome {
+    Outcome::Dead { class: why.class(), error: why.to_string() }
 }
 
 fn arrival(message: &Incoming, binding: &Binding, foreign: &Foreign) -> Arrival {
@@ -247,7 +289,8 @@ fn arrival(message: &Incoming, binding: &Binding, foreign: &Foreign) -> Arrival 
     };
     let key = order_key(event.key.as_deref(), event.id);
     let meet = Meet { source, id, key };
-    Arrival { tag: message.tag, meet, event, malformed, state: State::Unmet }
+    let (tag, deliveries) = (message.tag, message.deliveries);
+    Arrival { tag, deliveries, meet, event, malformed, state: State::Unmet }
 }
 
 #[cfg(test)]

@@ -4,14 +4,17 @@
 //! last. What fails *lands*: it goes into the log of the consumer's own database in that same transaction, and so does
 //! what follows in its key, until nothing of the key waits there any more. From the log the consumer's own
 //! subscription works it like any other event: retries, parked keys, dead letters, replay, `relevo why`. The broker
-//! keeps nothing back, and a failing key stops no other.
+//! keeps nothing back, and a failing key stops no other. Or, by choice, what fails goes back to the broker
+//! ([`Consumer::retry_at_broker`]).
 //!
 //! - [`intake`]: what to receive, work and settle next, decisions only
 //! - `meeting`: one batch, decisions only
+//! - `at_broker`: what fails and is left to the broker, decisions only
 //! - [`Worker`]: one batch in its transactions
 //! - [`Landed`]: events in the consumer's log
 //! - [`Consumer`]: all of it; `shell` does what the intake says
 
+mod at_broker;
 pub mod intake;
 mod landed;
 mod meeting;
@@ -29,6 +32,8 @@ use crate::inbox::{Handler, TxDriver};
 use crate::outbox::{MemberId, Start, Store, Subscription};
 use crate::relay::RelayConfig;
 use crate::relay::run::{self, Running};
+use crate::retry::RetryPolicy;
+use at_broker::AtBroker;
 use intake::Bounds;
 use shell::Shell;
 use std::sync::Arc;
@@ -52,6 +57,7 @@ pub struct Consumer<S, D, H> {
     relay: RelayConfig,
     idle_limit: Duration,
     bounds: Bounds,
+    at_broker: Option<RetryPolicy>,
 }
 
 impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
@@ -66,6 +72,7 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
             relay: RelayConfig::default(),
             idle_limit: Duration::from_secs(8),
             bounds: Bounds::default(),
+            at_broker: None,
         }
     }
 
@@ -78,6 +85,14 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
     /// Retries, leases and limits of what landed.
     pub fn relay(mut self, config: RelayConfig) -> Self {
         self.relay = config;
+        self
+    }
+
+    /// Leaves what fails to the broker instead of landing it: nothing of it stays in the database, and the broker
+    /// delivers it again as `policy` says, then puts it into its dead letters. Deliveries count as attempts. Unless the
+    /// broker declares `order_on_retry`, what followed in the key is worked meanwhile.
+    pub fn retry_at_broker(mut self, policy: RetryPolicy) -> Self {
+        self.at_broker = Some(policy);
         self
     }
 
@@ -107,6 +122,7 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
 
     /// Starts consuming, and working what landed in `store`, the database that `driver` writes to.
     pub async fn start(self, store: Arc<dyn Store>, member: MemberId) -> Result<Consuming> {
+        self.check()?;
         let from = format!("what landed from {}", self.subscriber.name());
         let subscription = subscription_of(&self.name)?.destination(from);
         let landed = Landed::of(self.handler.clone());
@@ -118,7 +134,26 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
         task.spawn(Shell::new(self, stopped).run());
         Ok(Consuming { landed, stop, task })
     }
+
+    fn check(&self) -> Result<()> {
+        let Some(policy) = &self.at_broker else { return Ok(()) };
+        policy.check()?;
+        if !self.subscriber.capabilities().order_on_retry {
+            let (consumer, broker) = (&self.name, self.subscriber.name());
+            tracing::warn!(%consumer, broker, "{OUT_OF_ORDER}");
+        }
+        Ok(())
+    }
+
+    fn left_to_broker(&self) -> Option<AtBroker> {
+        let in_order = self.subscriber.capabilities().order_on_retry;
+        self.at_broker.clone().map(|policy| AtBroker::new(policy, in_order))
+    }
 }
+
+/// Said at the start of a consumer that leaves its retries to a broker without `order_on_retry`.
+const OUT_OF_ORDER: &str =
+    "what fails is tried again by the broker: later messages of its key are worked before it";
 
 /// The subscription of what landed from `consumer`. Nothing can have landed before there is a consumer; made anew after
 /// its removal, it does not do again what landed in its former life.

@@ -1,3 +1,4 @@
+use super::at_broker::AtBroker;
 use super::intake::{Action, Input, Intake};
 use super::{Consumer, Settled, Worker};
 use crate::broker::{Incoming, Received, Receiver, Subscriber};
@@ -31,15 +32,18 @@ pub(super) struct Shell<S, D: TxDriver, H> {
 
 impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Shell<S, D, H> {
     pub(super) fn new(consumer: Consumer<S, D, H>, stopped: watch::Receiver<bool>) -> Self {
-        let Consumer { name, subscriber, driver, handler, foreign, .. } = consumer;
+        let at_broker = consumer.left_to_broker();
+        let keeps_place = at_broker.as_ref().is_some_and(AtBroker::in_order);
+        let Consumer { name, subscriber, driver, handler, foreign, idle_limit, .. } = consumer;
         let worker = Worker::new(name.clone(), driver, handler, subscriber.binding());
+        let worker = worker.foreign(foreign).idle_limit(idle_limit).at_broker(at_broker);
         Self {
             name,
             subscriber,
             receiver: None,
-            worker: Arc::new(worker.foreign(foreign).idle_limit(consumer.idle_limit)),
+            worker: Arc::new(worker),
             at_work: JoinSet::new(),
-            intake: Intake::new(consumer.bounds),
+            intake: Intake::new(consumer.bounds).keeping_place(keeps_place),
             clock: Clock::start(),
             stopped,
             told_to_stop: false,

@@ -1,7 +1,8 @@
 use super::Settled;
+use super::at_broker::AtBroker;
 use super::meeting::{Meet, Meeting, Met};
 use crate::broker::cloudevents::Binding;
-use crate::broker::{Foreign, Incoming};
+use crate::broker::{Foreign, Incoming, Settle};
 use crate::error::{Error, Kind, Result};
 use crate::event::EventId;
 use crate::inbox::direct::{Broken, Direct, commit, distrust, in_time};
@@ -21,6 +22,8 @@ pub struct Worker<D, H> {
     binding: Binding,
     foreign: Foreign,
     idle_limit: Duration,
+    /// Set where what fails is left to the broker.
+    at_broker: Option<AtBroker>,
     /// The ids of what lands.
     ids: Arc<dyn Fn() -> EventId + Send + Sync>,
 }
@@ -32,7 +35,8 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         let (foreign, idle_limit) = (Foreign::default(), Duration::from_secs(8));
         let direct = Direct::new(driver.clone(), handler).idle_limit(idle_limit);
         let ids = Arc::new(EventId::fresh);
-        Self { name: name.into(), driver, direct, slow, binding, foreign, idle_limit, ids }
+        let (name, at_broker) = (name.into(), None);
+        Self { name, driver, direct, slow, binding, foreign, idle_limit, at_broker, ids }
     }
 
     /// How messages that are no CloudEvents become events.
@@ -48,6 +52,12 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         self
     }
 
+    /// Leaves what fails to the broker; nothing of it lands.
+    pub(super) fn at_broker(mut self, at_broker: Option<AtBroker>) -> Self {
+        self.at_broker = at_broker;
+        self
+    }
+
     /// Where the ids of what lands come from (default: fresh ones).
     pub fn ids(mut self, ids: impl Fn() -> EventId + Send + Sync + 'static) -> Self {
         self.ids = Arc::new(ids);
@@ -57,7 +67,8 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
     /// Works a batch of one source and answers with what is committed, to be told to the broker: all of it, or only its
     /// beginning where a transaction had been open for long enough. An error is the store's: try again.
     pub async fn work(&self, messages: &[Incoming]) -> Result<Settled> {
-        self.once(Meeting::of(self.name.clone(), messages, &self.binding, &self.foreign)).await
+        let meeting = Meeting::of(self.name.clone(), messages, &self.binding, &self.foreign);
+        self.once(meeting.left_to_broker(self.at_broker.is_some())).await
     }
 
     /// All of them in one transaction; if that breaks, each in its own.
@@ -79,13 +90,38 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         let mut settled = Settled::new();
         for one in meeting.anew().singly() {
             let decided = self.alone(one).await?;
-            if decided.is_empty() {
+            let waits = decided.is_empty() || self.holds_up(&decided);
+            settled.extend(decided);
+            if waits {
                 // What follows it may be of its key.
                 break;
             }
-            settled.extend(decided);
         }
         Ok(settled)
+    }
+
+    /// True if what follows waits until a message was tried again.
+    fn holds_up(&self, decided: &Settled) -> bool {
+        self.at_broker.as_ref().is_some_and(AtBroker::in_order)
+            && decided.iter().any(|(_, settle)| matches!(settle, Settle::RetryAfter(_)))
+    }
+
+    /// A transaction in which something failed leaves nothing, where what fails is the broker's: not its inbox row.
+    fn unless_left_to_broker(&self, meeting: &Meeting) -> Result<(), Broken> {
+        match self.at_broker.is_some() && meeting.has_failures() {
+            true => Err(Broken::Attempt(Kind::HandlerFailed, "one of the batch failed".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// What to tell the broker of a message that failed, where that is the broker's.
+    fn left_to_broker(&self, meeting: &Meeting, outcome: &Outcome) -> Option<Settled> {
+        let at_broker = self.at_broker.as_ref()?;
+        let ((tag, deliveries), id) = (meeting.delivery()?, meeting.event(0).id);
+        let settle = at_broker.settle(id, deliveries, outcome)?;
+        tracing::warn!(consumer = %self.name, event = %id, deliveries, ?outcome, ?settle, "left to the broker");
+        telemetry::count("relevo_inbox_returned_total", &self.name, 1);
+        Some(vec![(tag, settle)])
     }
 
     /// How many messages to ask the inbox about at once: all, where transactions may stay open for long.
@@ -102,9 +138,11 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         while begun.elapsed() <= D::HOLD / 4
             && self.meet(&mut meeting, &mut effect, at_once).await?
         {
+            self.unless_left_to_broker(&meeting)?;
             while let Some(index) = meeting.next() {
                 let answer = self.direct.attempt(meeting.event(index), &mut effect, true).await?;
                 meeting.settle(index, answer.into());
+                self.unless_left_to_broker(&meeting)?;
             }
         }
         self.end(&meeting, effect).await
@@ -143,6 +181,10 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
 
     /// One message: its attempt, and if that breaks its transaction, its landing.
     async fn alone(&self, meeting: Meeting) -> Result<Settled> {
+        let malformed = meeting.malformed();
+        if let Some(left) = malformed.and_then(|outcome| self.left_to_broker(&meeting, &outcome)) {
+            return Ok(left);
+        }
         let tried = match self.slow {
             true => self.slowly(meeting.clone()).await,
             false => self.quickly(meeting.clone()).await,
@@ -188,6 +230,9 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
 
     /// Records an answer whose own transaction is gone.
     async fn answered(&self, mut meeting: Meeting, outcome: Outcome) -> Result<Settled, Broken> {
+        if let Some(left) = self.left_to_broker(&meeting, &outcome) {
+            return Ok(left);
+        }
         let mut slot = None;
         let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
         self.meet(&mut meeting, &mut effect, 1).await?;
@@ -282,6 +327,10 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         telemetry::count("relevo_inbox_duplicates_total", &self.name, seen);
         telemetry::count("relevo_consumed_total", &self.name, done);
         telemetry::count("relevo_inbox_landed_total", &self.name, landed);
+        for (event, reason) in meeting.skipped() {
+            tracing::info!(consumer = %self.name, %event, reason, "skipped");
+            telemetry::count("relevo_skipped_total", &self.name, 1);
+        }
         Ok(meeting.settled())
     }
 }

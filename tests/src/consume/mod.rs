@@ -1,5 +1,11 @@
 //! Consuming from a broker with effects done once: what is promised, seen in the application's own table.
 
+mod at_broker;
+mod foreign;
+
+pub use at_broker::*;
+pub use foreign::*;
+
 use crate::script::{Act, Script};
 use crate::world::{World, by_key, effects, event, quick, relay, stop};
 use relevo_brokers::memory::{MemoryBroker, Message, QueueConfig};
@@ -35,6 +41,14 @@ macro_rules! consume_cases {
             a_slow_handler_takes_effect_once_too,
             a_restarted_broker_loses_nothing_and_doubles_nothing,
             a_stopped_consumer_leaves_the_rest_to_the_next,
+            what_fails_goes_back_to_the_broker_and_nothing_of_it_lands,
+            a_slow_handler_leaves_to_the_broker_what_fails_too,
+            a_ladder_at_the_broker_ends_in_its_dead_letters,
+            what_is_no_event_goes_to_the_brokers_dead_letters,
+            a_skip_does_not_land_where_failures_are_the_brokers,
+            a_broker_that_keeps_places_keeps_the_order_through_retries,
+            a_foreign_message_takes_effect_once_through_its_mapping,
+            the_same_id_of_another_source_is_another_event,
         }
     };
 }
@@ -89,7 +103,7 @@ async fn send(broker: &MemoryBroker, events: Vec<NewEvent>) -> Vec<EventId> {
 
 async fn consume(world: &Ref, broker: &MemoryBroker, queue: &str, script: &Script) -> Consuming {
     let subscriber = Box::new(broker.subscriber(queue));
-    let consuming = world.consume(queue, subscriber, quick(), script).await;
+    let consuming = world.consume(queue, subscriber, quick().into(), script).await;
     consuming.unwrap_or_else(|| panic!("this world cannot consume"))
 }
 
@@ -154,7 +168,7 @@ pub async fn a_failing_event_lands_and_its_key_waits_while_other_keys_go_on(worl
     config.retry = RetryPolicy::linear(step, step).max_attempts(100_000);
     let broker = broker(&["q"]);
     let subscriber = Box::new(broker.subscriber("q"));
-    let consuming = world.consume("q", subscriber, config, &script).await;
+    let consuming = world.consume("q", subscriber, config.into(), &script).await;
     let consuming = consuming.unwrap_or_else(|| panic!("this world cannot consume"));
     let ids = send(&broker, vec![event("bad", 0), event("good", 0), event("bad", 1)]).await;
     effects(&**world, 1).await;
