@@ -365,6 +365,26 @@ async fn tls_believes_its_authority_and_shows_its_certificate() {
     assert!(no_file.to_string().contains("/nowhere/ca.pem"), "{no_file}");
 }
 
+#[tokio::test]
+async fn a_certificate_for_another_name_is_not_believed() {
+    // Not for 127.0.0.1, which is the same server by another name.
+    let Some(certificates) = require(Certificates::for_names(&["localhost"])) else { return };
+    let options = NatsOptions::new().tls(&certificates, ClientCertificates::Required);
+    let Some(server) = require(Nats::start_with(&options)) else { return };
+    let files = server.tls_files().unwrap();
+    let plan = |url: String| async move {
+        let config = NatsConfig::to(&url).unwrap().authority(&files.ca);
+        let config = config.client_certificate(&files.certificate, &files.key);
+        NatsAdmin::new(config, NatsTopology::default()).plan().await
+    };
+    let by_address = server.url();
+    assert!(by_address.contains("127.0.0.1"), "{by_address}");
+    assert!(plan(by_address.replace("127.0.0.1", "localhost")).await.unwrap().is_done());
+    let refused = plan(by_address).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::DestinationDown, "{refused}");
+    assert!(refused.to_string().contains("certificate"), "{refused}");
+}
+
 fn topology(name: &str, more: &str) -> NatsTopology {
     let json = format!(
         r#"{{"dead_letters":"{name}_dead","streams":{{"{name}":{{"subjects":["{name}.>"]{more},

@@ -195,7 +195,8 @@ impl World {
             let headers = headers
                 .map(|header| (header.key.to_owned(), header.value.unwrap_or_default().to_vec()));
             let payload = message.payload().unwrap_or_default().to_vec();
-            read.push(Raw { message_id: None, headers: headers.collect(), payload });
+            let key = message.key().map(<[u8]>::to_vec);
+            read.push(Raw { message_id: None, key, headers: headers.collect(), payload });
         }
         Ok(read)
     }
@@ -255,8 +256,9 @@ impl BrokerWorld for World {
         let headers = raw.headers.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
             headers.insert(Header { key, value: Some(value) })
         });
-        let record: FutureRecord<'_, [u8], [u8]> =
+        let mut record: FutureRecord<'_, [u8], [u8]> =
             FutureRecord::to(&self.name).payload(&raw.payload[..]).headers(headers);
+        record.key = raw.key.as_deref();
         let sent = producer.send(record, LIMIT).await;
         sent.map(drop).map_err(|(error, _)| failed(error))
     }

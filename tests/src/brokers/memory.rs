@@ -101,6 +101,7 @@ impl BrokerWorld for World {
             let Received::Messages { messages, .. } = next.await.map_err(late)?? else { continue };
             dead.extend(messages.into_iter().map(|message| Raw {
                 message_id: message.message_id,
+                key: None,
                 headers: message.headers.into_iter().map(|(n, v)| (n, v.into_bytes())).collect(),
                 payload: message.payload.to_vec(),
             }));

@@ -143,6 +143,7 @@ impl BrokerWorld for World {
             });
             dead.push(Raw {
                 message_id: None,
+                key: None,
                 headers: headers.collect(),
                 payload: letter.payload.to_vec(),
             });

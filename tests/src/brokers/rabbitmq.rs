@@ -205,6 +205,7 @@ impl BrokerWorld for World {
             };
             dead.push(Raw {
                 message_id: None,
+                key: None,
                 headers: headers.inner().iter().map(|(n, v)| (n.to_string(), bytes(v))).collect(),
                 payload: message.delivery.data.clone(),
             });

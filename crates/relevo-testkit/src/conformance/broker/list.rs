@@ -28,6 +28,7 @@ macro_rules! broker_cases {
                 a_retry_comes_again_and_not_too_early: publishes consumes,
                 a_retry_comes_before_what_followed_it: publishes consumes order_on_retry,
                 a_dead_message_keeps_its_bytes_headers_and_reason: publishes consumes,
+                a_dead_message_of_another_program_is_as_it_came: consumes,
                 a_paused_source_gives_nothing_until_it_is_resumed: publishes consumes,
                 a_receiver_that_closes_gives_everything_back: publishes consumes,
                 a_receiver_that_is_dropped_gives_everything_back: publishes consumes,

@@ -117,6 +117,8 @@ pub enum Fault {
 pub struct Raw {
     /// The broker's own id of it, where it has a place for that.
     pub message_id: Option<String>,
+    /// The broker's own key of it, where it has a place for that (Kafka).
+    pub key: Option<Vec<u8>>,
     /// Header names and values.
     pub headers: Vec<(String, Vec<u8>)>,
     /// The bytes.
@@ -126,12 +128,18 @@ pub struct Raw {
 impl Raw {
     /// A message of bytes.
     pub fn new(payload: impl Into<Vec<u8>>) -> Self {
-        Self { message_id: None, headers: Vec::new(), payload: payload.into() }
+        Self { payload: payload.into(), ..Self::default() }
     }
 
     /// With a header.
     pub fn header(mut self, name: &str, value: impl Into<Vec<u8>>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// With the broker's own key.
+    pub fn key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.key = Some(key.into());
         self
     }
 

@@ -92,6 +92,7 @@ pub struct Kafka {
     listeners: Listeners,
     tls: Option<TlsFiles>,
     proxies: Vec<Proxy>,
+    data: PathBuf,
     node: Node,
 }
 
@@ -154,6 +155,7 @@ impl Kafka {
         }
         let tls = options.tls.as_ref().map(|all| all.write(&process)).transpose()?;
         process.make_folder("data")?;
+        let data = process.folder().join("data");
         let text = properties::of(options, process.folder(), place, &listeners);
         let properties = process.write("server.properties", &text)?;
         process.write("log4j2.properties", properties::LOG4J2)?;
@@ -161,12 +163,17 @@ impl Kafka {
         let launch = programs.launch(process.folder(), &properties);
         let (id, port) = (place.id, listeners.plain);
         let node = Node::new(process, launch, READY_LIMIT, move || is_ready(id, port));
-        Ok(Kafka { id, listeners, tls, proxies, node })
+        Ok(Kafka { id, listeners, tls, proxies, data, node })
     }
 
     /// Its id among the brokers: partitions name their leader by it.
     pub fn id(&self) -> i32 {
         self.id
+    }
+
+    /// Where it keeps its partitions: a folder for each, `TOPIC-NUMBER`.
+    pub fn data_folder(&self) -> &Path {
+        &self.data
     }
 
     /// Where clients connect.
