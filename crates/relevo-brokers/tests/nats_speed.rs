@@ -35,7 +35,7 @@ async fn bare(context: &async_nats::jetstream::Context, events: &[Event], header
         if headers {
             let mut map = HeaderMap::new();
             for (name, value) in write(event, "relevo", &Binding::NATS) {
-                map.insert(name, value);
+                map.insert(name.as_ref(), value);
             }
             message = message.headers(map).message_id(event.id.to_string());
         }

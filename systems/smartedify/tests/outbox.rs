@@ -65,11 +65,15 @@ fn governance(quorum_percent: u8) -> Governance {
     Governance { quorum_percent, voting: Voting::ByShare, president: Some("Ana".into()) }
 }
 
+type Answer = dyn Fn(&Event, u32) -> Confirm + Send + Sync;
+/// Attempts by event, and what was stored.
+type Seen = (HashMap<String, u32>, Vec<String>);
+
 /// Answers the n-th attempt of an event as told, and remembers what it stored.
 #[derive(Clone)]
 struct Told {
-    answer: Arc<dyn Fn(&Event, u32) -> Confirm + Send + Sync>,
-    seen: Arc<Mutex<(HashMap<String, u32>, Vec<String>)>>,
+    answer: Arc<Answer>,
+    seen: Arc<Mutex<Seen>>,
 }
 
 impl Told {

@@ -36,8 +36,7 @@ impl Rabbit {
     /// How many messages wait in a queue.
     pub async fn depth(&self, queue: &str) -> Result<u32> {
         let channel = self.channel().await?;
-        let mut passive = QueueDeclareOptions::default();
-        passive.passive = true;
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let declared = channel.queue_declare(queue.into(), passive, FieldTable::default()).await?;
         channel.close(200, "looked".into()).await?;
         Ok(declared.message_count())

@@ -234,7 +234,10 @@ mod tests {
             assert_eq!(broken.len(), 1, "{broken:?}");
             broken[0].clone()
         };
-        assert_eq!(broken(|_, it| drop(it.counted.pop())), "1 effects are missing");
+        assert_eq!(
+            broken(|_, it| it.counted.truncate(it.counted.len() - 1)),
+            "1 effects are missing"
+        );
         assert_eq!(broken(|_, it| drop(it.mails.pop())), "1 effects are missing");
         assert_eq!(broken(|t, it| it.counted.push((t, 2))), "1 changes were counted twice");
         assert_eq!(
@@ -242,7 +245,7 @@ mod tests {
             "1 changes were mailed under two Message-IDs"
         );
         assert_eq!(
-            broken(|t, it| drop(it.told.insert(t, 3))),
+            broken(|t, it| _ = it.told.insert(t, 3)),
             "1 accepted changes are not in the database"
         );
         assert_eq!(

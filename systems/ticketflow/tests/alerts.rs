@@ -1,20 +1,16 @@
 //! The three alerts fire when they should, and only then: Prometheus' own tool says so.
 
-use relevo_testkit::services;
-use std::process::Command;
+use relevo_testkit::services::{Promtool, require};
+use std::path::Path;
 
 #[test]
 fn the_alerts_pass_promtool() {
-    let Some(promtool) = services::require(services::promtool()) else { return };
-    for args in
-        [["check", "rules", "ticketflow.rules.yml"], ["test", "rules", "ticketflow.test.yml"]]
-    {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/alerts");
-        let output =
-            Command::new(&promtool).args(args).current_dir(folder).output().expect("it runs");
-        let said =
-            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
+    let Some(promtool) = require(Promtool::find()) else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("alerts");
+    let checked = promtool.check_rules(&folder.join("ticketflow.rules.yml"));
+    let tested = promtool.test_rules(&folder.join("ticketflow.test.yml"));
+    for said in [checked, tested] {
+        let said = said.unwrap_or_else(|error| panic!("{error}"));
         assert!(said.contains("SUCCESS"), "{said}");
     }
 }

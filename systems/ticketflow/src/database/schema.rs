@@ -10,7 +10,6 @@ pub enum ProcessedKey {
     ConsumerAndEvent,
     /// The event alone, as the document has it: of two consumers only the first would ever do its work. Kept as a
     /// mutant, so that the tests show that they would notice.
-    #[doc(hidden)]
     EventAlone,
 }
 
