@@ -102,8 +102,7 @@ async fn the_documents_metrics_and_all_that_the_dashboard_asks_for_are_on_the_pa
     }
     if let Some(promtool) = require(Promtool::find()) {
         // It has opinions on names; the document has fixed them. What it cannot read would be an error of another kind.
-        let said =
-            promtool.check_metrics(&page).map_or_else(|error| error.to_string(), |said| said);
+        let said = promtool.check_metrics(&page).unwrap_or_else(|error| error.to_string());
         assert!(!said.contains("error while linting"), "{said}");
         query_syntax(&promtool);
     }
