@@ -14,6 +14,7 @@ use relevo::{Event, RelayConfig, RetryPolicy, RunningRelay, Subscription};
 use relevo_core::outbox::adopt::AdoptedTable;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Most events of one batch.
 pub const BATCH: usize = 100;
@@ -58,6 +59,43 @@ fn config(interval: Duration) -> RelayConfig {
     config
 }
 
+/// Publishes nothing before exchange, queues and bindings are there: what is published while half of the bindings are
+/// made reaches half of the queues, and RabbitMQ confirms it.
+pub struct Gated<P> {
+    publisher: P,
+    is_open: watch::Receiver<bool>,
+}
+
+impl<P> Gated<P> {
+    /// Waits for `is_open`, and says that the broker is down until then.
+    pub fn new(publisher: P, is_open: watch::Receiver<bool>) -> Self {
+        Self { publisher, is_open }
+    }
+}
+
+#[async_trait]
+impl<P: Publisher> Publisher for Gated<P> {
+    fn name(&self) -> &'static str {
+        self.publisher.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.publisher.capabilities()
+    }
+
+    async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
+        if *self.is_open.borrow() {
+            return self.publisher.publish(events).await;
+        }
+        let error = "its exchange, queues and bindings are not made yet".to_owned();
+        vec![Confirm::Down { error }; events.len()]
+    }
+
+    async fn close(&self) {
+        self.publisher.close().await;
+    }
+}
+
 /// Tells how long each event waited between its commit and its confirm.
 struct Measured<P> {
     publisher: P,
@@ -87,5 +125,34 @@ impl<P: Publisher> Publisher for Measured<P> {
 
     async fn close(&self) {
         self.publisher.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relevo::NewEvent;
+
+    struct Stores;
+
+    #[async_trait]
+    impl Publisher for Stores {
+        fn name(&self) -> &'static str {
+            "stores"
+        }
+
+        async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
+            vec![Confirm::Stored; events.len()]
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_published_before_every_binding_is_made() {
+        let (made, is_open) = watch::channel(false);
+        let gated = Gated::new(Stores, is_open);
+        let event = Event::stored(NewEvent::bytes("ticket.created", vec![]), chrono::Utc::now());
+        assert!(matches!(gated.publish(&[&event]).await[..], [Confirm::Down { .. }]));
+        made.send_replace(true);
+        assert_eq!(gated.publish(&[&event]).await, [Confirm::Stored]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::api::{Admin, Check, Health, Serving, Site};
 use crate::clock::Clock;
 use crate::database::{Database, ProcessedKey};
-use crate::dispatcher::{Dispatcher, INTERVAL};
+use crate::dispatcher::{Dispatcher, Gated, INTERVAL};
 use crate::rabbit::Rabbit;
 use crate::tickets::Tickets;
 use crate::topology::{self, EXCHANGE, QUEUES, dlq};
@@ -18,6 +18,7 @@ use relevo_core::outbox::adopt::AdoptedTable;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Between two looks at what the gauges show.
@@ -101,6 +102,8 @@ struct Common {
     config: RabbitMqConfig,
     rabbit: Arc<Rabbit>,
     clock: Clock,
+    /// Is the topology made?
+    is_made: watch::Receiver<bool>,
     tasks: JoinSet<()>,
 }
 
@@ -113,8 +116,9 @@ impl Common {
         let config = config.exchange(EXCHANGE);
         let rabbit = Arc::new(Rabbit::at(&settings.rabbitmq_url));
         let mut tasks = JoinSet::new();
-        tasks.spawn(keep_topology(config.clone()));
-        Ok(Self { database, config, rabbit, clock: Clock::default(), tasks })
+        let (made, is_made) = watch::channel(false);
+        tasks.spawn(make_topology(config.clone(), made));
+        Ok(Self { database, config, rabbit, clock: Clock::default(), is_made, tasks })
     }
 
     fn site(&self, settings: &Settings) -> Site {
@@ -129,6 +133,7 @@ impl Common {
 pub async fn api(settings: &Settings, own: &ApiSettings) -> Result<Running> {
     let mut common = Common::of(settings).await?;
     let publisher = RabbitMqPublisher::new(common.config.clone());
+    let publisher = Gated::new(publisher, common.is_made.clone());
     let interval = Duration::from_millis(own.dispatch_interval_ms);
     let (database, clock) = (common.database.clone(), common.clock.clone());
     let dispatcher = Dispatcher::start(&database, publisher, interval, clock.clone()).await?;
@@ -171,11 +176,12 @@ pub async fn worker(settings: &Settings, own: &WorkerSettings) -> Result<Running
 }
 
 /// Tries until the exchange and the queues are there: RabbitMQ may come up later than we do.
-async fn keep_topology(config: RabbitMqConfig) {
+async fn make_topology(config: RabbitMqConfig, made: watch::Sender<bool>) {
     while let Err(error) = topology::apply(&config).await {
         tracing::warn!(error = format!("{error:#}"), "RabbitMQ's topology; trying again");
         tokio::time::sleep(LOOK_EVERY).await;
     }
+    made.send_replace(true);
 }
 
 /// Shows what waits in `Outbox` and in the dead-letter queues.

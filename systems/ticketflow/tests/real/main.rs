@@ -55,17 +55,18 @@ async fn is_well(process: &Process) {
     .await;
 }
 
-/// A kill within a second of declaring a quorum queue loses what the queue has confirmed; see docs/brokers.md.
-async fn queues_are_old_enough(rig: &Rig) {
+/// Makes exchange and queues, as every process does by itself a moment after it has started.
+async fn make_queues(rig: &Rig) {
     let config = relevo_brokers::rabbitmq::RabbitMqConfig::to(&rig.rabbit_url).expect("a URL");
     topology::apply(&config).await.expect("its topology");
-    tokio::time::sleep(Duration::from_secs(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmq_killed_under_load_loses_nothing_and_tickets_are_accepted_meanwhile() {
     let Some(rig) = Rig::own().await else { return };
-    queues_are_old_enough(&rig).await;
+    make_queues(&rig).await;
+    // A kill within a second of declaring a quorum queue loses what the queue has confirmed; see docs/brokers.md.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let (api, worker) = (rig.api(), rig.worker("a", PATIENT));
     is_well(&api).await;
     let traffic = Traffic::start(&api.client(), 8, 40);
@@ -177,6 +178,7 @@ async fn mails_wait_in_their_order_while_smtp_is_down_or_slow_and_numbers_go_on(
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dead_letter_queues_hold_exactly_what_failed_until_it_is_replayed() {
     let Some(rig) = Rig::shared().await else { return };
+    make_queues(&rig).await;
     let (api, worker) = (rig.api(), rig.worker("a", "0.2,0.2,0.2"));
     is_well(&api).await;
     is_well(&worker).await;
