@@ -61,15 +61,24 @@ pub(super) struct Open {
 
 /// Asks the log, event by event, why each unaccounted order is where it is.
 pub(super) async fn open_orders(place: &Place, operate: &dyn Operate) -> Result<Open> {
-    let mut open = Open::default();
-    for id in unaccounted(&place.connect()?)? {
-        if is_on_its_way(&operate.why(id).await?) {
-            open.pending += 1;
-        } else {
-            open.lost += 1;
+    let connection = place.connect()?;
+    let (mut pending, mut ended) = (0, Vec::new());
+    for id in unaccounted(&connection)? {
+        match is_on_its_way(&operate.why(id).await?) {
+            true => pending += 1,
+            false => ended.push(id),
         }
     }
-    Ok(open)
+    Ok(Open { pending, lost: still_unaccounted(&connection, &ended)? })
+}
+
+/// What was delivered between the two questions came to its end, and has its parcel by now.
+fn still_unaccounted(connection: &Connection, ended: &[EventId]) -> Result<u64> {
+    if ended.is_empty() {
+        return Ok(0);
+    }
+    let unaccounted = unaccounted(connection)?;
+    Ok(ended.iter().filter(|id| unaccounted.contains(id)).count() as u64)
 }
 
 fn unaccounted(connection: &Connection) -> Result<Vec<EventId>> {

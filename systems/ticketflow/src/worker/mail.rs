@@ -202,8 +202,9 @@ mod tests {
         assert_eq!(event_of("<x@elsewhere>"), None);
     }
 
-    #[test]
-    fn a_message_has_text_and_html() {
+    /// The client of SMTP keeps its connections in tasks.
+    #[tokio::test]
+    async fn a_message_has_text_and_html() {
         let smtp = Smtp::at("smtp://127.0.0.1:1", "TicketFlow <tickets@example.org>").unwrap();
         let mail = compose(&event(topic::CREATED), &told());
         let message = String::from_utf8(smtp.message(&mail).unwrap().formatted()).unwrap();
