@@ -203,6 +203,22 @@ mod tests {
     }
 
     #[test]
+    fn only_what_has_no_parcel_in_the_end_is_lost() {
+        let connection = Connection::open_in_memory().unwrap();
+        let (packed, missing) = (EventId::fresh(), EventId::fresh());
+        let tables = format!(
+            "CREATE TABLE shop_order (id TEXT); CREATE TABLE shop_parcel (order_id TEXT);
+             CREATE TABLE relevo_dead_letter (event_id TEXT, subscription TEXT);
+             INSERT INTO shop_order VALUES ('{packed}'), ('{missing}');
+             INSERT INTO shop_parcel VALUES ('{packed}')"
+        );
+        connection.execute_batch(&tables).unwrap();
+        // Both were without a parcel when the log was asked about them.
+        assert_eq!(still_unaccounted(&connection, &[packed, missing]).unwrap(), 1);
+        assert_eq!(still_unaccounted(&connection, &[packed]).unwrap(), 0);
+    }
+
+    #[test]
     fn a_run_in_which_everything_arrived_once_or_died_keeps_its_promises() {
         assert!(broken(&report(), &facts()).is_empty());
     }
