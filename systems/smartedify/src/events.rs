@@ -152,10 +152,10 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_with_its_reason() {
         let quorum = r#"{"type":"governance.changed","tenant_id":"t","version":1,
-            "governance":{"quorum_percent":400,"voting":"by_head"}}"#;
+            "governance":{"quorum_percent":140,"voting":"by_head"}}"#;
         let created = r#"{"type":"tenant.created","tenant_id":"t","version":1,"name":"n"}"#;
         for (topic, key, payload, why) in [
-            ("governance.changed", "t", quorum, "quorum_percent is 400"),
+            ("governance.changed", "t", quorum, "quorum_percent is 140"),
             ("governance.changed", "t", created, "type is not"),
             ("tenant.created", "u", created, "another tenant"),
             ("tenant.created", "t", "{}", "missing field"),
