@@ -383,6 +383,19 @@ mod tests {
         }
     }
 
+    /// RabbitMQ comes out of Debian's packages, so its number stands in no table here: the tests ask the server itself.
+    #[test]
+    fn the_readme_and_compose_name_the_same_rabbitmq() {
+        let read = |page| std::fs::read_to_string(crate::shell::repository().join(page)).unwrap();
+        let compose = read("compose.yaml");
+        let image = compose.lines().find_map(|line| line.trim().strip_prefix("image: rabbitmq:"));
+        let version = image.and_then(|image| image.strip_suffix("-management")).unwrap();
+        for page in ["README.md", "README.es.md"] {
+            let row = format!("| RabbitMQ | {version} ");
+            assert!(read(page).contains(&row), "{page} does not say {row}");
+        }
+    }
+
     #[test]
     fn every_server_is_fetched_by_one_tool() {
         let mut fetched: Vec<usize> = by_tool().into_values().flatten().collect();

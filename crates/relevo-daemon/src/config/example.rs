@@ -169,7 +169,8 @@ url = "kafka://127.0.0.1:9092"
 "##;
 
 const TOPOLOGIES: &str = r##"# What must be there at a broker: `relevo topology plan | apply | check`. What is not named here is left alone.
-# RabbitMQ: exchanges by name ("topic", "direct" or "fanout") and queues by name ("quorum" or "classic").
+# RabbitMQ: exchanges by name ("topic", "direct", "fanout", or "hash", which shares out keys among queues and needs the
+# plugin rabbitmq_consistent_hash_exchange) and queues by name ("quorum" or "classic").
 [topology.rabbit.exchanges.events]
 # kind = "topic"
 

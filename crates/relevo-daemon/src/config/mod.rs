@@ -115,7 +115,8 @@ impl Config {
     ) -> Result<Self> {
         let mut source = Source { name, text, overridden: Vec::new() };
         // The file alone first: only then does an error know its line.
-        let mut file: File = toml::from_str(text).map_err(|error| source.refuse_text(&error))?;
+        let mut file: File =
+            toml::from_str(text).map_err(|error| source.refuse_file::<File>(&error))?;
         let overrides = env::overrides(variables);
         if !overrides.is_empty() {
             let mut table: toml::Table =

@@ -4,8 +4,10 @@ use super::secret::redacted;
 use super::suggest::did_you_mean;
 use relevo_core::error::{harmless, quoted};
 use relevo_core::{Error, Kind};
+use serde::de::DeserializeOwned;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
 
 /// So many are enough to begin with.
 const MOST_PROBLEMS: usize = 50;
@@ -53,6 +55,19 @@ impl Source<'_> {
         format!("{place}: {}: {}", one_line(&path), one_line(&text))
     }
 
+    /// What the TOML reader refused: every key that nobody knows, or the one thing that is wrong otherwise.
+    pub(super) fn refuse_file<T: DeserializeOwned>(&self, error: &toml::de::Error) -> Error {
+        let unknown = unknown_keys::<T>(self.text);
+        if unknown.len() < 2 {
+            return self.refuse_text(error);
+        }
+        let told = unknown.iter().map(|(path, text)| match line_of_key(self.text, path) {
+            Some(line) => format!("{}, line {line}: {}", self.name, one_line(text)),
+            None => format!("{}: {}", self.name, one_line(text)),
+        });
+        Error::new(Kind::InvalidConfig, told.take(MOST_PROBLEMS).collect::<Vec<_>>().join("\n"))
+    }
+
     /// What the TOML reader refused: never with the line's own text, which may hold a password.
     pub(super) fn refuse_text(&self, error: &toml::de::Error) -> Error {
         let place = match error.span() {
@@ -79,6 +94,26 @@ pub(super) fn located(error: &toml::de::Error) -> (Vec<String>, String) {
         keys.into_iter().flat_map(|keys| keys.split('.')).map(str::to_owned).collect();
     path.extend(unknown_field(error.message()).map(|(unknown, _)| unknown.to_owned()));
     (path, explained(error.message()))
+}
+
+/// The keys that nobody knows: each is taken out, until the rest can be read or is wrong in another way.
+fn unknown_keys<T: DeserializeOwned>(text: &str) -> Vec<(Vec<String>, String)> {
+    let mut found = Vec::new();
+    let Ok(mut table) = toml::from_str::<Table>(text) else { return found };
+    while let Err(error) = T::deserialize(table.clone()) {
+        let (path, told) = located(&error);
+        if unknown_field(error.message()).is_none() || remove(&mut table, &path).is_none() {
+            break;
+        }
+        found.push((path, told));
+    }
+    found
+}
+
+fn remove(table: &mut Table, path: &[String]) -> Option<Value> {
+    let (key, tables) = path.split_last()?;
+    let holds = tables.iter().try_fold(table, |table, name| table.get_mut(name)?.as_table_mut())?;
+    holds.remove(key)
 }
 
 /// The parts of "unknown field `x`, expected one of `a`, `b`".

@@ -232,6 +232,18 @@ fn an_unknown_key_is_told_with_its_line_and_the_nearest_known_one() {
             .starts_with("relevo.toml, line 4: unknown key \"tpoics\"; did you mean \"topics\"?"),
         "{message}"
     );
+    let all = refused(
+        "[store.main]\nulr = \"x\"\n[htp]\n[retry.x.poison]\nmax_attemps = 3\nbase = \"1s\"\n",
+    );
+    let lines: Vec<&str> = all.lines().collect();
+    assert_eq!(lines.len(), 3, "{all}");
+    for (line, told) in [
+        ("line 2", "\"ulr\"; did you mean \"url\"?"),
+        ("line 3", "\"htp\""),
+        ("line 5", "\"max_attemps\""),
+    ] {
+        assert!(lines.iter().any(|one| one.contains(line) && one.contains(told)), "{told}: {all}");
+    }
     let message = refused("[subscriptions.a]\n");
     assert!(
         message.contains("line 1") && message.contains("did you mean \"subscription\"?"),

@@ -4,10 +4,12 @@ use crate::nats::{payloads, shared};
 use crate::rabbitmq::Shop;
 use crate::support::{Daemon, Endpoint, eventually, publish, run_cli, store};
 use relevo_brokers::nats::NatsConfig;
+use relevo_stores::sqlite::SqliteStore;
 use relevo_testkit::services::{Nats, Proxy, unique_name};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,6 +57,43 @@ impl Fleet<'_> {
     }
 }
 
+impl Fleet<'_> {
+    /// All events of this wave are where nothing is wrong.
+    async fn the_healthy_have(&self, wave: &Range<u64>) {
+        let of_wave = |n: &u64| wave.contains(n);
+        let config = NatsConfig::to(&self.nats.url()).unwrap();
+        let came = payloads(config, self.stream, EVENTS as usize).await;
+        complete_and_in_order("nats", came.iter().map(|body| number(body)).filter(of_wave));
+        let came = self.endpoint.has_received(wave.end as usize).await;
+        let numbers = came.iter().map(|request| number(&request.body));
+        complete_and_in_order("http", numbers.filter(of_wave));
+    }
+
+    /// The broker that was away gets all of this wave, too.
+    async fn rabbit_comes_back(&self, daemon: &Daemon, wave: &Range<u64>) {
+        let server = self.rabbit.server.clone();
+        tokio::task::spawn_blocking(move || server.restart().unwrap()).await.unwrap();
+        eventually("all are confirmed", || async {
+            let confirmed = metric(daemon, "outbox_published_total", "rabbit").await;
+            confirmed.filter(|n| *n >= wave.end as f64)
+        })
+        .await;
+        let came = self.rabbit.messages(wave.end as usize).await;
+        let body = |message: &Value| number(message["payload"].as_str().unwrap());
+        complete_and_in_order("rabbitmq", came.iter().map(body).filter(|n| wave.contains(n)));
+        eventually("the breaker closes", || async {
+            breaker(daemon, "rabbit").await.filter(|n| *n == 0.0)
+        })
+        .await;
+    }
+}
+
+async fn place(store: &SqliteStore, wave: &Range<u64>) {
+    for n in wave.clone() {
+        publish(store, &format!("order-{}", n % KEYS), n).await;
+    }
+}
+
 fn number(body: &str) -> u64 {
     let body: Value = serde_json::from_str(body).unwrap();
     body["n"].as_u64().unwrap()
@@ -88,29 +127,18 @@ async fn a_broker_or_store_that_is_down_neither_stops_nor_delays_the_others_and_
     rabbit.server.stop();
 
     let mut daemon = Daemon::start(folder.path(), &[]).await;
-    for n in 0..EVENTS {
-        publish(&store, &format!("order-{}", n % KEYS), n).await;
-    }
-    let config = NatsConfig::to(&nats.url()).unwrap();
-    let came = payloads(config, &stream, EVENTS as usize).await;
-    complete_and_in_order("nats", came.iter().map(|body| number(body)));
-    let came = endpoint.has_received(EVENTS as usize).await;
-    complete_and_in_order("http", came.iter().map(|request| number(&request.body)));
+    let wave = 0..EVENTS;
+    place(&store, &wave).await;
+    fleet.the_healthy_have(&wave).await;
     they_are_shown(&daemon, folder.path()).await;
+    fleet.rabbit_comes_back(&daemon, &wave).await;
 
-    let server = rabbit.server.clone();
-    tokio::task::spawn_blocking(move || server.restart().unwrap()).await.unwrap();
-    eventually("all are confirmed", || async {
-        metric(&daemon, "outbox_published_total", "rabbit").await.filter(|n| *n >= EVENTS as f64)
-    })
-    .await;
-    let came = rabbit.messages(EVENTS as usize).await;
-    let body = |message: &Value| number(message["payload"].as_str().unwrap());
-    complete_and_in_order("rabbitmq", came.iter().map(body));
-    eventually("the breaker closes", || async {
-        breaker(&daemon, "rabbit").await.filter(|n| *n == 0.0)
-    })
-    .await;
+    // The same in the middle of the run, when it has worked before.
+    rabbit.server.stop();
+    let wave = EVENTS..2 * EVENTS;
+    place(&store, &wave).await;
+    fleet.the_healthy_have(&wave).await;
+    fleet.rabbit_comes_back(&daemon, &wave).await;
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end().await.code(), Some(0), "{}", daemon.said());
     assert!(!daemon.said().contains("s3cret"), "{}", daemon.said());

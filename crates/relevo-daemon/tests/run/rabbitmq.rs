@@ -3,7 +3,9 @@
 use crate::support::{Daemon, configure, eventually, publish, store};
 use relevo_core::dead_letters::Operate;
 use relevo_testkit::services::{self, Proxy, RabbitMq};
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A virtual host with an exchange `events` and a queue `orders` of all orders, made by the management API.
@@ -112,4 +114,26 @@ async fn while_rabbitmq_cannot_be_reached_nothing_is_parked_and_all_arrives_afte
     assert_eq!(parked, 0);
     proxy.heal();
     assert_eq!(shop.messages(10).await.len(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_in_the_middle_loses_no_confirm_and_the_next_daemon_goes_on() {
+    const EVENTS: usize = 400;
+    let Some(shop) = Shop::fresh().await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    configure(folder.path(), &shop.url, "");
+    let store = store(folder.path()).await;
+    let mut daemon = Daemon::start(folder.path(), &[]).await;
+    for n in 0..EVENTS as u64 {
+        publish(&store, &format!("order-{}", n % 7), n).await;
+    }
+    shop.messages(1).await;
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end().await.code(), Some(0), "{}", daemon.said());
+    assert_eq!(store.status().await.unwrap().subscriptions[0].lanes_owned, 0);
+    let _next = Daemon::start(folder.path(), &[]).await;
+    let messages = shop.messages(EVENTS).await;
+    // What was confirmed was recorded before the first one ended: nothing came twice.
+    let numbers: BTreeSet<&str> = messages.iter().filter_map(|m| m["payload"].as_str()).collect();
+    assert_eq!((messages.len(), numbers.len()), (EVENTS, EVENTS));
 }

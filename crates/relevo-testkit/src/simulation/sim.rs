@@ -1,27 +1,31 @@
 //! The scheduler: one seed decides what happens when, what gets lost, who dies.
+//!
+//! - `tasks`: what waits for an answer, and what becomes of each call
+//! - `machines`: the inputs of production's machines, and the actions they ask for
+
+mod machines;
+mod tasks;
 
 use super::broker::LineId;
-use super::call::{self, Call, Mailbox, Ran, Wait};
+use super::call::{Call, Mailbox};
 use super::intake::Came;
 use super::invariant::{Invariant, Violation};
 use super::journal::{Journal, Subscriber};
-use super::options::{MS, Micros, Options, SECOND, To};
-use super::process::{Process, perform};
+use super::options::{MS, Micros, Options, To};
+use super::process::Process;
 use super::seen::Seen;
 use super::trace::Trace;
 use super::world::{Ids, World};
-use super::{chaos, check, describe, writers};
+use super::{chaos, check, writers};
 use relevo_core::clock::Rng;
-use relevo_core::inbox::consume::intake;
-use relevo_core::outbox::{LaneId, MemberId, Start, Subscription};
-use relevo_core::relay::{Action, Delivery, Input};
+use relevo_core::outbox::{LaneId, Start, Subscription};
+use relevo_core::relay::Input;
 use relevo_stores::memory::TxId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 pub(super) type TaskId = u64;
 
@@ -320,290 +324,6 @@ impl Sim {
         }
     }
 
-    // ---- tasks ----
-
-    /// The id of the task that is spawned next.
-    pub(super) fn next_id(&self) -> TaskId {
-        self.next_task + 1
-    }
-
-    pub(super) fn spawn(
-        &mut self,
-        owner: Owner,
-        lane: Option<LaneId>,
-        work: impl Future<Output = Option<Answer>> + Send + 'static,
-    ) {
-        self.next_task += 1;
-        let id = self.next_task;
-        self.tasks.insert(id, Task { owner, work: Box::pin(work), call: None, lane, cut: false });
-        self.poll(id);
-    }
-
-    /// Lets a task go on until it waits again, or ends.
-    fn poll(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        let polled = task.work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        match polled {
-            Poll::Ready(answer) => self.ended(id, answer),
-            Poll::Pending => match self.mailbox.take() {
-                Some(Wait::Sleep(time)) => self.after(time, Event::Reply(id)),
-                Some(Wait::Call(call)) => self.called(id, call),
-                // Only the doorbell waits for nothing, and nobody here waits for the doorbell.
-                None => {}
-            },
-        }
-    }
-
-    fn called(&mut self, id: TaskId, call: Call) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        task.call = Some(call);
-        let owner = task.owner;
-        if owner == Owner::Beside {
-            let delay = self.latency();
-            return self.after(delay, Event::Execute(id));
-        }
-        chaos::send(self, id);
-    }
-
-    /// The statement is on its way and will be carried out.
-    pub(super) fn send(&mut self, id: TaskId) {
-        let delay = self.latency();
-        self.after(delay, Event::Execute(id));
-    }
-
-    /// The client hears (or gives up) after a while.
-    pub(super) fn answer(&mut self, id: TaskId, more: Micros) {
-        let delay = self.latency() + more;
-        self.after(delay, Event::Reply(id));
-    }
-
-    /// A statement goes on without its client.
-    pub(super) fn haunt(&mut self, call: Call, delay: Micros) {
-        self.next_task += 1;
-        self.ghosts.insert(self.next_task, call);
-        self.after(delay, Event::Ghost(self.next_task));
-    }
-
-    /// What was on its way to the database does not survive the database.
-    pub(super) fn lay_ghosts(&mut self) {
-        self.ghosts.retain(|_, call| call::goes_to_broker(call.name) || mutant!(TickAcrossRestart));
-    }
-
-    fn ghost(&mut self, id: u64) {
-        let Some(mut call) = self.ghosts.remove(&id) else { return };
-        let dead = call.tx.is_some_and(|tx| !self.world.db.is_open(tx));
-        if dead {
-            return;
-        }
-        self.world.trace.line(self.world.now, format_args!("ghost      {}", call.name));
-        let ran = self.run_unheard(&mut call);
-        if ran == Ran::Locked {
-            return self.haunt(call, 5 * MS);
-        }
-        self.world.seen.sometimes("a statement was carried out after its client had given up");
-    }
-
-    /// Carries a statement out whose answer nobody hears: a session it opened ends when the server notices.
-    fn run_unheard(&mut self, call: &mut Call) -> Ran {
-        let known = self.world.sessions.last_key_value().map(|(tx, _)| *tx);
-        let known_line = self.newest_line();
-        let ran = call.run(&mut self.world);
-        let opened =
-            self.world.sessions.last_key_value().map(|(tx, _)| *tx).filter(|tx| Some(*tx) > known);
-        if let Some(tx) = opened {
-            let delay = chaos::notice(self);
-            self.after(delay, Event::EndSession(tx));
-        }
-        if let Some(line) = self.newest_line().filter(|line| Some(*line) > known_line) {
-            let delay = chaos::notice(self);
-            self.after(delay, Event::HangUp(line));
-        }
-        ran
-    }
-
-    fn newest_line(&self) -> Option<LineId> {
-        self.world.broker.lines.last_key_value().map(|(line, _)| *line)
-    }
-
-    fn execute(&mut self, id: TaskId) {
-        if chaos::is_cut(self, id) {
-            return chaos::refuse(self, id);
-        }
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        let Some(mut call) = task.call.take() else { return };
-        let ran =
-            if call.is_lost() { self.run_unheard(&mut call) } else { call.run(&mut self.world) };
-        self.world.seen.statements += 1;
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        if ran == Ran::Locked {
-            task.call = Some(call);
-            let delay = 500 + self.latency();
-            return self.after(delay, Event::Execute(id));
-        }
-        let owner = task.owner;
-        let name = call.name;
-        self.world.seen.mix(self.world.now ^ id.rotate_left(40) ^ name.len() as u64);
-        if self.world.trace.is_kept() {
-            self.world.trace.line(self.world.now, format_args!("{:<10} {name}", who(owner)));
-        }
-        let delay = self.latency();
-        self.after(delay, Event::Reply(id));
-        chaos::executed(self, owner, name);
-    }
-
-    fn reply(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get(&id) else { return };
-        if let Some((process, _)) = task.owner.process()
-            && let Some(until) =
-                self.processes[process].paused_until.filter(|until| *until > self.world.now)
-        {
-            // A stopped process goes on when it is woken, and not before.
-            let delay = until - self.world.now + self.latency();
-            return self.after(delay, Event::Reply(id));
-        }
-        self.poll(id);
-    }
-
-    fn ended(&mut self, id: TaskId, answer: Option<Answer>) {
-        let Some(task) = self.tasks.remove(&id) else { return };
-        if let Some(lane) = &task.lane {
-            self.world.in_flight.remove(lane);
-        }
-        let Some((process, life)) = task.owner.process() else { return };
-        if self.processes[process].life != life || !self.processes[process].alive {
-            return;
-        }
-        match (task.owner, answer) {
-            (Owner::Unit { unit, .. }, Some(Answer::Relay(input))) => {
-                self.input(process, unit, input);
-            }
-            (_, Some(Answer::Consumer(came))) => self.came(process, id, came),
-            _ => {}
-        }
-    }
-
-    // ---- machines ----
-
-    fn start(&mut self, number: usize) {
-        let options = self.world.options.clone();
-        let process = &mut self.processes[number];
-        if process.alive {
-            return;
-        }
-        process.start(&self.mailbox, &self.ids, &options, &mut self.rng);
-        self.world.zombies.remove(&number);
-        self.world.trace.line(self.world.now, format_args!("process {number} starts"));
-        for unit in 0..options.subscriptions.len() {
-            self.input(number, unit, Input::Wake);
-        }
-        self.tell_intake(number, intake::Input::Wake);
-    }
-
-    fn wake(&mut self, number: usize, life: u64, unit: usize) {
-        let now = self.world.now;
-        let process = &mut self.processes[number];
-        if !process.alive || process.life != life {
-            return;
-        }
-        if let Some(until) = process.paused_until.filter(|until| *until > now) {
-            return self.after(until - now, Event::Wake { process: number, life, unit });
-        }
-        if process.units[unit].wakes_at.is_some_and(|at| at <= now) {
-            process.units[unit].wakes_at = None;
-            self.input(number, unit, Input::Wake);
-        }
-    }
-
-    /// Gives a machine an input and does what it says.
-    pub(super) fn input(&mut self, number: usize, unit: usize, input: Input) {
-        if self.processes[number].units.is_empty() {
-            return; // It has stopped meanwhile.
-        }
-        self.look_at(number, unit, &input);
-        let process = &mut self.processes[number];
-        let now = process.clock(self.world.now);
-        let at = &mut process.units[unit];
-        at.relay.handle(now, input);
-        let actions = at.relay.poll(now);
-        let wake = at
-            .relay
-            .wake_at(now)
-            .map_or(SECOND, |moment| moment.since(now).as_micros() as Micros + 1);
-        let (life, wake) = (process.life, wake.clamp(1, 10 * SECOND));
-        self.wake_in(number, life, unit, wake);
-        check::machine(self, number, unit, &actions);
-        for action in actions {
-            self.act(number, unit, action);
-        }
-        chaos::end_if_finished(self, number);
-    }
-
-    fn wake_in(&mut self, number: usize, life: u64, unit: usize, delay: Micros) {
-        let at = self.world.now + delay;
-        let known = &mut self.processes[number].units[unit].wakes_at;
-        if known.is_none_or(|known| at < known || known <= self.world.now) {
-            *known = Some(at);
-            self.after(delay, Event::Wake { process: number, life, unit });
-        }
-    }
-
-    fn look_at(&mut self, number: usize, unit: usize, input: &Input) {
-        let at = &mut self.processes[number].units[unit];
-        match input {
-            Input::Beat { sent, result: Ok(_) } => at.last_good = Some(*sent),
-            Input::Delivered { delivery, .. } => {
-                at.delivering -= 1;
-                if matches!(**delivery, Delivery::Aborted { .. }) {
-                    self.world.seen.sometimes("a batch was rolled back and redone one by one");
-                }
-            }
-            _ => {}
-        }
-        if self.world.trace.is_kept() {
-            let (short, name) = (describe::input(input), self.world.journal.subscribers[unit].name);
-            self.world.trace.line(self.world.now, format_args!("p{number} {name}  <- {short}"));
-        }
-    }
-
-    fn act(&mut self, number: usize, unit: usize, action: Action) {
-        if self.world.trace.is_kept() {
-            let (short, name) =
-                (describe::action(&action), self.world.journal.subscribers[unit].name);
-            self.world.trace.line(self.world.now, format_args!("p{number} {name}  -> {short}"));
-        }
-        let options = self.world.options.clone();
-        let subscription = &options.subscriptions[unit];
-        let process = &mut self.processes[number];
-        if process.units.is_empty() {
-            return; // It has stopped meanwhile.
-        }
-        let lane = match &action {
-            Action::Deliver(batch) => {
-                process.units[unit].delivering += 1;
-                Some(batch.lane().clone())
-            }
-            _ => None,
-        };
-        if let (Some(lane), Action::Deliver(batch)) = (&lane, &action) {
-            let before = self.world.in_flight.insert(lane.clone(), batch.token());
-            if before == Some(batch.token()) {
-                let text = format!("two batches of lane {} are under way", lane.lane);
-                self.world.journal.broken(Invariant::Bounded, text);
-            }
-        }
-        let owner = Owner::Unit { process: number, life: process.life, unit };
-        let member = MemberId(format!("p{number}.{}", process.life).into());
-        let (store, destination) = (process.store.clone(), process.units[unit].destination.clone());
-        let (sent, name) = (process.clock(self.world.now), Arc::from(subscription.name));
-        let most = subscription.config.max_parked_keys + 1;
-        self.spawn(owner, lane, async move {
-            let input = perform(store, destination, name, member, most, sent, action).await;
-            Some(Answer::Relay(input))
-        });
-    }
-
-    // ---- the end ----
-
     /// After the storm all must come to rest, stay so for a while, and within the bound.
     fn look(&mut self) {
         let now = self.world.now;
@@ -635,13 +355,5 @@ impl Sim {
             seen,
             trace: self.world.trace.into_lines(),
         }
-    }
-}
-
-fn who(owner: Owner) -> String {
-    match owner {
-        Owner::Unit { process, life, unit } => format!("p{process}.{life}/{unit}"),
-        Owner::Beside => "writer".into(),
-        Owner::Consumer { process, life } => format!("p{process}.{life}/c"),
     }
 }
