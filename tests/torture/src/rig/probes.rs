@@ -71,10 +71,15 @@ impl Rig {
 
     /// Measures a recovery: `since` is the moment at which the fault ended.
     pub async fn measure_recovery(&mut self, since: Instant) -> Result<()> {
-        let took = self.probe(since, RECOVERY_LIMIT).await?;
+        self.measure_recovery_within(RECOVERY_LIMIT, since).await
+    }
+
+    /// Measures a recovery that somebody's patience is a part of.
+    pub async fn measure_recovery_within(&mut self, limit: Duration, since: Instant) -> Result<()> {
+        let took = self.probe(since, limit).await?;
         self.figures.recoveries.push(took);
-        if took > RECOVERY_LIMIT {
-            self.problem(format!("a recovery took {took:?}"));
+        if took > limit {
+            self.problem(format!("a recovery took {took:?}, more than {limit:?}"));
         }
         Ok(())
     }

@@ -1,12 +1,15 @@
 use super::on_postgres;
 use crate::report::Outcome;
-use crate::rig::{Relays, Rig, Run};
+use crate::rig::{RECOVERY_LIMIT, Relays, Rig, Run};
 use anyhow::Result;
 use relevo_testkit::services::{Postgres, Proxy};
 use std::time::{Duration, Instant};
 
 /// Requests come by all the time, however slow the machine is.
 const LOSS_LIMIT: Duration = Duration::from_secs(60);
+
+/// So long a relay waits for an answer of its database before it takes another connection.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Everything a network does, to some relays and some of the writers; another relay and other writers have none of it.
 /// With `alone` also while no relay is left that does not suffer.
@@ -59,7 +62,7 @@ async fn half_open_alone(rig: &mut Rig, proxy: &Proxy) -> Result<()> {
     rig.figures.fault("half-open connections, nobody else there");
     rig.work(Duration::from_secs(2)).await;
     proxy.heal();
-    rig.measure_recovery(Instant::now()).await
+    rig.measure_recovery_within(PATIENCE + RECOVERY_LIMIT / 3, Instant::now()).await
 }
 
 /// Commits (and other requests) that the server carries out and whose answer never arrives.

@@ -8,7 +8,7 @@ use crate::event::{Event, EventId, NewEvent, order_key};
 use crate::inbox::Outcome;
 use crate::limits::Limits;
 use crate::mutant;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What the inbox knows a message by.
@@ -106,6 +106,21 @@ impl Meeting {
         let alone =
             move |arrival| Self { consumer: consumer.clone(), arrivals: vec![arrival], at_broker };
         self.arrivals.into_iter().map(alone)
+    }
+
+    /// Each key's messages as a meeting of its own.
+    pub(super) fn by_key(self) -> Vec<Self> {
+        let mut keys: Vec<Self> = Vec::new();
+        let mut places = BTreeMap::new();
+        for one in self.singly() {
+            let key = one.arrivals[0].meet.key.clone();
+            let place = *places.entry(key).or_insert(keys.len());
+            match keys.get_mut(place) {
+                Some(meeting) => meeting.arrivals.extend(one.arrivals),
+                None => keys.push(one),
+            }
+        }
+        keys
     }
 
     /// The next messages to ask the inbox about, at most `max`.

@@ -57,6 +57,7 @@ pub struct Consumer<S, D, H> {
     relay: RelayConfig,
     idle_limit: Duration,
     bounds: Bounds,
+    keys_at_once: usize,
     at_broker: Option<RetryPolicy>,
 }
 
@@ -72,6 +73,7 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
             relay: RelayConfig::default(),
             idle_limit: Duration::from_secs(8),
             bounds: Bounds::default(),
+            keys_at_once: 8,
             at_broker: None,
         }
     }
@@ -105,6 +107,13 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
     /// Most sources (queues, partitions) worked at the same time (default 8).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.bounds.concurrency = concurrency.max(1);
+        self
+    }
+
+    /// Most keys of one source that a [slow](Handler::slow) handler works at the same time (default 8). What has the
+    /// same key is worked one after another.
+    pub fn keys_at_once(mut self, keys: usize) -> Self {
+        self.keys_at_once = keys.max(1);
         self
     }
 

@@ -9,7 +9,9 @@ use crate::inbox::direct::{Broken, Direct, commit, distrust, in_time};
 use crate::inbox::effect::Effect;
 use crate::inbox::{Handler, Outcome, TxDriver};
 use crate::{mutant, telemetry};
+use futures::{StreamExt, stream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -22,6 +24,7 @@ pub struct Worker<D, H> {
     binding: Binding,
     foreign: Foreign,
     idle_limit: Duration,
+    keys_at_once: usize,
     /// Set where what fails is left to the broker.
     at_broker: Option<AtBroker>,
     /// The ids of what lands.
@@ -35,8 +38,19 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         let (foreign, idle_limit) = (Foreign::default(), Duration::from_secs(8));
         let direct = Direct::new(driver.clone(), handler).idle_limit(idle_limit);
         let ids = Arc::new(EventId::fresh);
-        let (name, at_broker) = (name.into(), None);
-        Self { name, driver, direct, slow, binding, foreign, idle_limit, at_broker, ids }
+        let (name, keys_at_once, at_broker) = (name.into(), 1, None);
+        Self {
+            name,
+            driver,
+            direct,
+            slow,
+            binding,
+            foreign,
+            idle_limit,
+            keys_at_once,
+            at_broker,
+            ids,
+        }
     }
 
     /// How messages that are no CloudEvents become events.
@@ -49,6 +63,12 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
     pub fn idle_limit(mut self, limit: Duration) -> Self {
         self.idle_limit = limit;
         self.direct = self.direct.idle_limit(limit);
+        self
+    }
+
+    /// How many keys of a batch a slow handler works at the same time (default 1).
+    pub fn keys_at_once(mut self, keys: usize) -> Self {
+        self.keys_at_once = keys.max(1);
         self
     }
 
@@ -87,8 +107,30 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
                 Err(Broken::Store(error)) => return Err(error),
             }
         }
+        match self.slow && self.keys_at_once > 1 && !self.keeps_place() {
+            true => self.by_key(meeting.anew()).await,
+            false => self.in_turn(meeting.anew()).await,
+        }
+    }
+
+    /// Each key by itself: where a slow handler waits for somebody, other keys need not wait with it. Trouble begins no
+    /// further key and cuts none short: it may have told the world outside what it has not committed yet.
+    async fn by_key(&self, meeting: Meeting) -> Result<Settled> {
+        let troubled = AtomicBool::new(false);
+        let work = async |key| match troubled.load(Relaxed) {
+            true => Ok(Settled::new()),
+            false => self.in_turn(key).await.inspect_err(|_| troubled.store(true, Relaxed)),
+        };
+        let keys = stream::iter(meeting.by_key()).map(work);
+        let ended: Vec<_> = keys.buffer_unordered(self.keys_at_once).collect().await;
+        let settled: Result<Vec<_>> = ended.into_iter().collect();
+        Ok(settled?.concat())
+    }
+
+    /// One message after another, until one is to be worked again.
+    async fn in_turn(&self, meeting: Meeting) -> Result<Settled> {
         let mut settled = Settled::new();
-        for one in meeting.anew().singly() {
+        for one in meeting.singly() {
             let decided = self.alone(one).await?;
             let waits = decided.is_empty() || self.holds_up(&decided);
             settled.extend(decided);
@@ -100,9 +142,14 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         Ok(settled)
     }
 
+    /// True if what is to be tried again waits in its place, with all behind it.
+    fn keeps_place(&self) -> bool {
+        self.at_broker.as_ref().is_some_and(AtBroker::in_order)
+    }
+
     /// True if what follows waits until a message was tried again.
     fn holds_up(&self, decided: &Settled) -> bool {
-        self.at_broker.as_ref().is_some_and(AtBroker::in_order)
+        self.keeps_place()
             && decided.iter().any(|(_, settle)| matches!(settle, Settle::RetryAfter(_)))
     }
 

@@ -100,7 +100,11 @@ impl Handler<Scripted> for Says {
 }
 
 fn message(tag: u64) -> Incoming {
-    let event = Event::stored(NewEvent::bytes("a.b", b"x".to_vec()).key("k"), chrono::Utc::now());
+    of_key("k", tag)
+}
+
+fn of_key(key: &str, tag: u64) -> Incoming {
+    let event = Event::stored(NewEvent::bytes("a.b", b"x".to_vec()).key(key), chrono::Utc::now());
     let mut message = Incoming::new(Tag(tag), "a.b", b"x".to_vec());
     message.headers = cloudevents::owned(cloudevents::write(&event, "shop", &Binding::AMQP));
     message
@@ -170,4 +174,38 @@ async fn what_lands_behind_its_key_in_the_meantime_has_no_effect() {
     let settled = work(&driver, Says { skip: false, slow: true }).await.unwrap();
     assert_eq!(settled, [(Tag(1), Settle::Done)]);
     assert_eq!((answers(&driver), driver.database().commits), (vec![None], 1));
+}
+
+/// Answers when as many have come as are waited for; keeps what it was given, in its order.
+struct Together {
+    all: tokio::sync::Barrier,
+    keys: Mutex<Vec<String>>,
+}
+
+impl Handler<Scripted> for Together {
+    async fn handle(&self, event: &Event, effect: &mut Effect<'_, Scripted>) -> Answer {
+        self.keys.lock().unwrap().push(event.order_key());
+        self.all.wait().await;
+        effect.tx().await?;
+        Ok(Answered::Done)
+    }
+
+    fn slow(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_slow_handler_works_several_keys_at_the_same_time_and_each_in_its_order() {
+    let driver = Scripted::meeting(vec![Met::New; 8]);
+    let handler = Arc::new(Together { all: tokio::sync::Barrier::new(2), keys: Mutex::default() });
+    let worker = Worker::new("mailer", driver.clone(), handler.clone(), Binding::AMQP);
+    let worker = worker.keys_at_once(4);
+    let messages = [of_key("a", 1), of_key("a", 2), of_key("b", 3), of_key("b", 4)];
+    let work = tokio::time::timeout(Duration::from_secs(60), worker.work(&messages));
+    let mut settled = work.await.expect("one waits for the other").unwrap();
+    settled.sort_by_key(|(tag, _)| tag.0);
+    assert_eq!(settled.iter().map(|(tag, _)| tag.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(*handler.keys.lock().unwrap(), ["a", "b", "a", "b"], "two at once, no key twice");
+    assert_eq!(commits(&driver), 4);
 }
