@@ -99,3 +99,39 @@ async fn a_user_that_may_not_mark_is_told_so_before_anything_is_claimed() {
     assert!(error.contains("lacks UPDATE"), "{error}");
     db.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
+
+/// Each claim takes its rows from the front of an index: what waits behind them is not read for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_of_a_large_backlog_does_not_read_all_of_it() {
+    const ROWS: usize = 6000;
+    const READ: &str =
+        "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'outbox_events'";
+    const FETCHED: &str =
+        "SELECT idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'outbox_events'";
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    let index = "CREATE INDEX \"outbox_events_pending\" ON \"outbox_events\" (\"position\") WHERE \"published_at\" IS NULL";
+    let store = PostgresStore::connect(&db.url).await.unwrap();
+    let verdict = store.judge_mapping(&mapping).await.unwrap();
+    assert_eq!(verdict.missing_indices, [index], "the documented one has another order");
+    db.run(index).await;
+    assert!(store.judge_mapping(&mapping).await.unwrap().missing_indices.is_empty());
+    db.run(&format!(
+        "INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
+         SELECT gen_random_uuid(), 'tenant', n % 100, 'governance.changed', '{{}}' FROM generate_series(1, {ROWS}) n"
+    ))
+    .await;
+    let before = db.number(READ).await;
+    let work = Work::begin(db.clone(), mapping, Sink::new()).await;
+    work.sink.wait_for(ROWS).await;
+    work.end().await;
+    for _ in 0..600 {
+        if db.number(FETCHED).await >= ROWS as i64 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert!(db.number(FETCHED).await >= ROWS as i64, "the server has not told its figures");
+    let read = db.number(READ).await - before;
+    assert!(read < ROWS as i64, "{read} rows were read one after another for {ROWS}");
+}

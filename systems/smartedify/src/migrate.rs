@@ -24,6 +24,7 @@ macro_rules! migration {
 const TENANTS: &[Migration] = &[
     migration!("", "0001_tenants_and_outbox"),
     migration!("", "0002_error_classes_dlq_and_indices"),
+    migration!("", "0003_index_of_pending"),
 ];
 
 /// The downstream service's, in its own database.

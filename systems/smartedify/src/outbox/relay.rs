@@ -11,6 +11,9 @@ use std::time::Duration;
 /// The relay's subscription, and the name under which the table is adopted.
 pub const SUBSCRIPTION: &str = "outbox_events";
 
+/// So many rows, by several claims, are on their way before the first of them was confirmed.
+const PAGE_ROWS: usize = 1000;
+
 /// How the table is relayed. The defaults are the document's.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -43,7 +46,7 @@ impl Settings {
         let mut config = RelayConfig::default();
         config.poll = self.poll;
         config.batch = self.batch;
-        config.page_rows = self.batch;
+        config.page_rows = PAGE_ROWS;
         config.retry = self.backoff.policy();
         config.lease = self.lease;
         config
@@ -94,8 +97,8 @@ impl Outbox {
         publisher: Box<dyn Publisher>,
     ) -> Result<RunningRelay> {
         let relay = match &self.table {
-            Table::Postgres(_, table) => Relay::on(table.clone()),
-            Table::Sqlite(_, table) => Relay::on(table.clone()),
+            Table::Postgres(_, table) => Relay::on(table.clone().claim_rows(settings.batch)),
+            Table::Sqlite(_, table) => Relay::on(table.clone().claim_rows(settings.batch)),
         };
         let to = ToBroker::new(Checked::before(publisher));
         relay
@@ -135,7 +138,7 @@ mod tests {
     fn the_defaults_are_the_documents() {
         let config = Settings::default().config();
         assert_eq!(config.poll, (Duration::from_millis(500), Duration::from_secs(2)));
-        assert_eq!((config.batch, config.page_rows), (50, 50));
+        assert_eq!(config.batch, 50);
         assert!(config.check().is_ok());
         let mapping = mapping().unwrap();
         let dead = mapping.dead_letters.as_ref().map(|dead| dead.table.table.as_str());

@@ -1,6 +1,6 @@
 use super::mapping::{KeyFrom, Mapping, Role};
 use super::names::{literal, quoted_name};
-use super::shape::{ColumnShape, Sort, TableShape};
+use super::shape::{ColumnShape, IndexShape, Sort, TableShape};
 use crate::error::{Error, Kind, Result, quoted};
 use serde::Serialize;
 
@@ -87,12 +87,13 @@ impl Verdict {
 
 /// Looks whether a mapping fits its table (and the owner's table of dead letters), and what it can promise.
 pub fn judge(mapping: &Mapping, table: &TableShape, dead: Option<&TableShape>) -> Verdict {
+    let order = order(mapping, table);
     let mut verdict = Verdict {
-        order: order(mapping, table),
         loss: loss(mapping),
         problems: problems(mapping, table),
         notes: notes(mapping, table),
-        missing_indices: missing_indices(mapping, table),
+        missing_indices: missing_indices(mapping, table, &order),
+        order,
     };
     if let Some(dead) = dead {
         verdict.problems.extend(dead_table_problems(mapping, table, dead));
@@ -206,37 +207,35 @@ fn notes(mapping: &Mapping, table: &TableShape) -> Vec<String> {
     notes
 }
 
-/// An index that finds what is pending without reading what is not.
-fn missing_indices(mapping: &Mapping, table: &TableShape) -> Vec<String> {
+/// An index of what is pending, in its order where that is a column's: otherwise whoever claims a few rows of a large
+/// backlog sorts all of it.
+fn missing_indices(mapping: &Mapping, table: &TableShape, order: &KeyOrder) -> Vec<String> {
     if !mapping.marks_published() || mapping.delete {
         return Vec::new();
     }
-    let pending = pending_condition(mapping, "");
-    let first =
-        |columns: &[String], name: &str| columns.first().is_some_and(|column| column == name);
-    let leading: Vec<&str> =
-        [Role::Sequence, Role::NextAttemptAt, Role::CreatedAt, Role::PublishedAt]
-            .iter()
-            .filter_map(|role| mapping.column(*role))
-            .chain(mapping.status.iter().map(|status| status.column.as_str()))
-            .collect();
-    let serves = |index: &super::shape::IndexShape| {
-        index.condition.is_some()
-            || leading.iter().any(|name| first(&index.columns, name)) && !index.unique
+    let time_or_id = [Role::CreatedAt, Role::Id].iter().find_map(|role| mapping.column(*role));
+    let column = match order {
+        KeyOrder::Sequence { column } => column,
+        _ => time_or_id.unwrap_or_default(),
+    };
+    let by_column = matches!(order, KeyOrder::Sequence { .. } | KeyOrder::Approximate { .. });
+    let marks = mapping.column(Role::PublishedAt).into_iter();
+    let marks = marks.chain(mapping.status.as_ref().map(|status| &*status.column));
+    let marks: Vec<&str> = marks.collect();
+    let serves = |index: &IndexShape| {
+        let first = index.columns.first().map_or("", String::as_str);
+        match index.condition.is_some() {
+            true => !by_column || first == column,
+            false => !by_column && marks.contains(&first),
+        }
     };
     if table.indices.iter().any(serves) {
         return Vec::new();
     }
-    let order = [Role::Sequence, Role::CreatedAt, Role::Id]
-        .iter()
-        .find_map(|role| mapping.column(*role))
-        .unwrap_or_default();
     let name = quoted_name(&format!("{}_pending", table.name.table));
-    vec![format!(
-        "CREATE INDEX {name} ON {} ({}) WHERE {pending}",
-        table.name.sql(),
-        quoted_name(order)
-    )]
+    let (table, column) = (table.name.sql(), quoted_name(column));
+    let pending = pending_condition(mapping, "");
+    vec![format!("CREATE INDEX {name} ON {table} ({column}) WHERE {pending}")]
 }
 
 /// The condition of rows to be relayed; `alias` is the table's, with its dot.

@@ -16,22 +16,39 @@ use relevo_core::{Result, telemetry};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// Most rows of one claim: its transaction stays short.
-const MOST_ROWS: usize = 1000;
+/// Most rows of one claim, if nobody says otherwise: its transaction stays short.
+pub(super) const MOST_ROWS: usize = 1000;
+/// One claims at a time. It wants few rows of many, in an order that an index has: reading and sorting all that is
+/// pending for it, or compiling its plan, would make each claim of a large backlog cost as much as all of it.
+const ALONE: &str = "SELECT pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('jit', 'off', true)
+                       FROM relevo.adopted WHERE name = $1 FOR UPDATE SKIP LOCKED";
 /// More are not counted.
 const MOST_COUNTED: i64 = 100_000;
 
 impl Adopted {
-    /// Claims pending rows; answers how many the log got.
-    pub(super) async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
+    /// Claims pending rows, one claim after another, until there are none or the log got this many.
+    pub(super) async fn claim_many(&self, max_rows: usize, max_bytes: usize) -> Result<()> {
+        let mut rows = 0;
+        while rows < max_rows {
+            let most = self.claim_rows.min(max_rows - rows);
+            let claimed = self.claim(most, max_bytes).await?;
+            rows += claimed;
+            if claimed < most {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims pending rows; answers how many.
+    async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
         let session = self.store.session().await?;
         let tx = session.begin_read_committed().await?;
-        let alone = "SELECT FROM relevo.adopted WHERE name = $1 FOR UPDATE SKIP LOCKED";
-        if tx.query_opt(alone, args![&*self.name]).await?.is_none() {
+        if tx.query_opt(ALONE, args![&*self.name]).await?.is_none() {
             tx.rollback().await?;
             return Ok(0);
         }
-        let rows = self.look(&tx, max_rows.min(MOST_ROWS), max_bytes).await?;
+        let rows = self.look(&tx, max_rows, max_bytes).await?;
         if rows.is_empty() {
             tx.rollback().await?;
             return Ok(0);
@@ -40,7 +57,7 @@ impl Adopted {
         self.take(&tx, &harvest).await?;
         tx.commit().await.map_err(on_commit)?;
         self.tell(&harvest);
-        Ok(harvest.fit.len())
+        Ok(harvest.fit.len() + harvest.unfit.len())
     }
 
     async fn look(

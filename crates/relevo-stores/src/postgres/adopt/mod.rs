@@ -35,6 +35,7 @@ pub struct Adopted {
     name: Arc<str>,
     statements: Arc<Statements>,
     order: KeyOrder,
+    claim_rows: usize,
     /// Whose events its rows are, once that is known.
     subscription: Arc<OnceLock<Arc<str>>>,
 }
@@ -59,7 +60,8 @@ impl PostgresStore {
         register(&session, name, &table.name).await?;
         let statements = Statements::new(&mapping, &table, dead.as_ref(), &order)?;
         let (store, statements) = (self.clone(), Arc::new(statements));
-        Ok(Adopted { store, name: name.into(), statements, order, subscription: Arc::default() })
+        let (name, claim_rows, subscription) = (name.into(), claim::MOST_ROWS, Arc::default());
+        Ok(Adopted { store, name, statements, order, claim_rows, subscription })
     }
 }
 
@@ -105,6 +107,12 @@ async fn register(session: &Session, name: &str, table: &TableName) -> Result<()
 }
 
 impl Adopted {
+    /// Claims at most so many rows in one transaction (default 1000).
+    pub fn claim_rows(mut self, rows: usize) -> Self {
+        self.claim_rows = rows.max(1);
+        self
+    }
+
     /// In which order rows of one key are claimed.
     pub fn order(&self) -> &KeyOrder {
         &self.order
@@ -195,7 +203,7 @@ impl Store for Adopted {
     /// Pending rows are claimed whenever a new window of the log is opened.
     async fn read_page(&self, request: &PageRequest) -> Result<Page> {
         if request.position.to.is_none() {
-            self.claim(request.max_rows, request.max_bytes).await?;
+            self.claim_many(request.max_rows, request.max_bytes).await?;
         }
         let mut page = self.store.read_page(request).await?;
         page.rows.retain_mut(|row| self.take_own(&mut row.event));

@@ -125,14 +125,15 @@ impl<'m> Maker<'m> {
         self.time(Role::NextAttemptAt).map_or_else(|| "true".into(), due)
     }
 
-    /// Rows that are not ours already, or done with where the table cannot tell.
+    /// Rows that are not ours already, or done with where the table cannot tell. OFFSET keeps it from becoming a join,
+    /// which the planner, who never knows how many claims there are just now, makes of every pair of rows.
     fn unclaimed(&self) -> String {
         let (published, dead) = (self.mapping.marks_published(), self.mapping.marks_dead());
         let states = [("'claimed'", true), ("'published'", !published), ("'dead'", !dead)];
         let states: Vec<&str> =
             states.iter().filter(|(_, hides)| *hides).map(|(state, _)| *state).collect();
         format!(
-            "NOT EXISTS (SELECT FROM relevo.claim c WHERE c.adoption = $1 AND c.row_id = t.{}::text AND c.state IN ({}))",
+            "NOT EXISTS (SELECT FROM relevo.claim c WHERE c.adoption = $1 AND c.row_id = t.{}::text AND c.state IN ({}) OFFSET 0)",
             self.id,
             states.join(", ")
         )

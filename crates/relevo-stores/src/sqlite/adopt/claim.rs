@@ -16,14 +16,28 @@ use relevo_core::{Result, telemetry};
 use rusqlite::types::Value;
 use rusqlite::{Row, Transaction, params};
 
-/// Most rows of one claim: its transaction stays short.
-const MOST_ROWS: usize = 1000;
+/// Most rows of one claim, if nobody says otherwise: its transaction stays short.
+pub(super) const MOST_ROWS: usize = 1000;
 /// More are not counted.
 const MOST_COUNTED: i64 = 100_000;
 
 impl Adopted {
-    /// Claims pending rows; answers how many the log got.
-    pub(super) async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
+    /// Claims pending rows, one claim after another, until there are none or the log got this many.
+    pub(super) async fn claim_many(&self, max_rows: usize, max_bytes: usize) -> Result<()> {
+        let mut rows = 0;
+        while rows < max_rows {
+            let most = self.claim_rows.min(max_rows - rows);
+            let claimed = self.claim(most, max_bytes).await?;
+            rows += claimed;
+            if claimed < most {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims pending rows; answers how many.
+    async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
         // The write lock is taken only if there is something to take.
         let (name, statements) = (self.name.clone(), self.statements.clone());
         if self.store.read(move |tx| look(tx, &statements, &name, 1, 0)).await?.is_empty() {
@@ -31,16 +45,15 @@ impl Adopted {
         }
         let (name, statements) = (self.name.clone(), self.statements.clone());
         let subscription = self.subscription().to_owned();
-        let rows = max_rows.min(MOST_ROWS);
         let harvest = self.store.write(move |tx| {
-            let rows = look(tx, &statements, &name, rows, max_bytes)?;
+            let rows = look(tx, &statements, &name, max_rows, max_bytes)?;
             let harvest = sort_out(&statements.mapping, &name, rows);
             take(tx, &statements, (&name, &subscription), &harvest)?;
             Ok(harvest)
         });
         let harvest = harvest.await?;
         self.tell(&harvest);
-        Ok(harvest.fit.len())
+        Ok(harvest.fit.len() + harvest.unfit.len())
     }
 
     fn tell(&self, harvest: &Harvest<Value>) {
