@@ -4,6 +4,7 @@ use crate::ticket::{TicketEvent, topic};
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use lettre::message::{Mailbox, MultiPart};
+use lettre::transport::smtp::PoolConfig;
 use lettre::{AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
 use relevo::Event;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +14,9 @@ use uuid::Uuid;
 
 /// The part of a Message-ID behind the `@`.
 const DOMAIN: &str = "ticketflow.invalid";
+
+/// Mails on their way at the same time, of as many tickets: a server takes its time with each.
+pub const AT_ONCE: usize = 16;
 
 /// An e-mail, before anybody knows how it leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +103,7 @@ impl Smtp {
     pub fn at(url: &str, from: &str) -> Result<Self> {
         let transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(url);
         let transport = transport.context("SMTP_URL")?.timeout(Some(Duration::from_secs(20)));
+        let transport = transport.pool_config(PoolConfig::new().max_size(AT_ONCE as u32));
         Ok(Self { transport: transport.build(), from: from.parse().context("MAIL_FROM")? })
     }
 

@@ -100,6 +100,7 @@ impl Crew {
     ) -> Result<Consuming> {
         let subscriber = RabbitMqSubscriber::new(rabbit.clone(), queue);
         let consumer = Consumer::new(queue, subscriber, driver, handler).relay(self.config());
+        let consumer = consumer.keys_at_once(mail::AT_ONCE);
         Ok(consumer.start(self.database.store(), MemberId(name.into())).await?)
     }
 
