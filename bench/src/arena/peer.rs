@@ -43,7 +43,10 @@ pub(super) async fn clear(url: &str, peer: &Peer) -> Result<()> {
     let client = connect(url).await?;
     let active = "SELECT active FROM pg_replication_slots WHERE slot_name = $1";
     // Its reader was killed; the server notices soon.
-    while client.query_opt(active, &[slot]).await?.is_some_and(|row| row.get(0)) {
+    for _ in 0..600 {
+        if !client.query_opt(active, &[slot]).await?.is_some_and(|row| row.get(0)) {
+            break;
+        }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     client.execute("SELECT pg_drop_replication_slot($1)", &[slot]).await?;
