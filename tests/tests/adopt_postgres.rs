@@ -135,3 +135,23 @@ async fn a_claim_of_a_large_backlog_does_not_read_all_of_it() {
     let read = db.number(READ).await - before;
     assert!(read < ROWS as i64, "{read} rows were read one after another for {ROWS}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_rows_than_a_claim_takes_may_be_held_without_stopping_the_others() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    db.run(
+        "INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
+         SELECT gen_random_uuid(), 'tenant', 'held', 'governance.changed', '{}' FROM generate_series(1, 1500)",
+    )
+    .await;
+    let holder = db.client().await;
+    holder.batch_execute("BEGIN; SELECT 1 FROM outbox_events FOR UPDATE;").await.unwrap();
+    let free = Uuid::now_v7();
+    db.run(&insert(free, "free", "{}")).await;
+    let work = Work::begin(db.clone(), mapping, Sink::new()).await;
+    assert_eq!(work.sink.wait_for(1).await[0].id, free.to_string());
+    holder.batch_execute("COMMIT").await.unwrap();
+    work.sink.wait_for(1501).await;
+    work.end().await;
+}

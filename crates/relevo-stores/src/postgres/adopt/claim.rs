@@ -13,11 +13,14 @@ use bytes::Bytes;
 use relevo_core::event::{lane_of, order_key};
 use relevo_core::outbox::adopt::{Failure, Fit, Harvest, Pending, RawRow, Unfit, sort_out};
 use relevo_core::{Result, telemetry};
+use std::sync::atomic::Ordering::Relaxed;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Most rows of one claim, if nobody says otherwise: its transaction stays short.
 pub(super) const MOST_ROWS: usize = 1000;
+/// So many rows that others hold are looked past.
+const MOST_HELD: usize = 20_000;
 /// One claims at a time. It wants few rows of many, in an order that an index has: reading and sorting all that is
 /// pending for it, or compiling its plan, would make each claim of a large backlog cost as much as all of it.
 const ALONE: &str = "SELECT pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('jit', 'off', true)
@@ -48,12 +51,16 @@ impl Adopted {
             tx.rollback().await?;
             return Ok(0);
         }
-        let rows = self.look(&tx, max_rows, max_bytes).await?;
+        // Behind rows that others hold there are some that nobody does.
+        let held = self.held.load(Relaxed);
+        let rows = self.look(&tx, max_rows + held, max_bytes).await?;
         if rows.is_empty() {
             tx.rollback().await?;
             return Ok(0);
         }
-        let harvest = sort_out(&self.statements.mapping, &self.name, rows);
+        let mut harvest = sort_out(&self.statements.mapping, &self.name, rows);
+        harvest.fit.truncate(max_rows);
+        self.held.store(harvest.held.min(MOST_HELD), Relaxed);
         self.take(&tx, &harvest).await?;
         tx.commit().await.map_err(on_commit)?;
         self.tell(&harvest);

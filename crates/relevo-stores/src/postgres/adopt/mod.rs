@@ -25,6 +25,7 @@ use relevo_core::outbox::{
 };
 use relevo_core::{Kind, Result};
 use statements::Statements;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
@@ -36,6 +37,8 @@ pub struct Adopted {
     statements: Arc<Statements>,
     order: KeyOrder,
     claim_rows: usize,
+    /// Rows that others held when it last looked.
+    held: Arc<AtomicUsize>,
     /// Whose events its rows are, once that is known.
     subscription: Arc<OnceLock<Arc<str>>>,
 }
@@ -60,8 +63,9 @@ impl PostgresStore {
         register(&session, name, &table.name).await?;
         let statements = Statements::new(&mapping, &table, dead.as_ref(), &order)?;
         let (store, statements) = (self.clone(), Arc::new(statements));
-        let (name, claim_rows, subscription) = (name.into(), claim::MOST_ROWS, Arc::default());
-        Ok(Adopted { store, name, statements, order, claim_rows, subscription })
+        let (name, claim_rows) = (name.into(), claim::MOST_ROWS);
+        let (held, subscription) = (Arc::default(), Arc::default());
+        Ok(Adopted { store, name, statements, order, claim_rows, held, subscription })
     }
 }
 
