@@ -3,16 +3,17 @@
 
 use relevo_core::clock::Rng;
 use relevo_core::event::Event;
-use relevo_core::inbox::{Answer, Direct, Effect, Handler, Settled};
+use relevo_core::inbox::{Answer, Direct, Effect, Handler, Settled, TxDriver};
 use relevo_core::outbox::{MemberId, Subscription};
 use relevo_core::relay::run::{Destination, start};
 use relevo_stores::postgres::{Deadpool, Options, PostgresStore, SqlxPostgres};
 use relevo_testkit::eventually;
-use relevo_testkit::services::{self, Postgres, Proxy};
+use relevo_testkit::services::{self, Postgres, PostgresOptions, Proxy};
 use relevo_tests::engine::run;
-use relevo_tests::script::Script;
+use relevo_tests::script::{Act, Script};
 use relevo_tests::world::{
-    EffectRow, PgHandlers, PostgresWorld, World, by_key, effects, event, quick, relay_with, stop,
+    EffectRow, PgHandlers, PostgresWorld, World, by_key, effects, event, quick, relay, relay_with,
+    stop,
 };
 use sqlx::postgres::PgPoolOptions;
 use std::sync::Arc;
@@ -180,4 +181,57 @@ fn nor_is_one_of_sqlx() {
             PgPoolOptions::new().max_connections(1).acquire_timeout(Duration::from_secs(3600));
         Arc::new(Direct::new(SqlxPostgres::new(patient.connect_lazy(url).unwrap()), handler))
     });
+}
+
+/// Connections that idled in the pool when the network went: each is found out in a moment, not by somebody's patience.
+#[test]
+fn half_open_connections_that_idle_in_a_pool_of_sqlx_are_not_waited_for_one_after_another() {
+    let Some(server) = services::require(Postgres::shared(15)) else { return };
+    let direct = server.create_database().unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    run(async || {
+        let patient = PgPoolOptions::new().acquire_timeout(Duration::from_secs(3600));
+        let pool = patient.max_connections(2).connect_lazy(&proxy.url(&direct)).unwrap();
+        let driver = SqlxPostgres::new(pool.clone());
+        let two = (driver.acquire().await.unwrap(), driver.acquire().await.unwrap());
+        drop(two);
+        eventually("both idle", async || (pool.num_idle() == 2).then_some(())).await;
+        proxy.half_open();
+        proxy.heal();
+        let third = tokio::time::timeout(Duration::from_secs(300), driver.acquire()).await;
+        assert!(third.expect("waited for the dead").is_ok());
+    });
+}
+
+/// Handlers that do not wait for the disk, on a server that writes late: what a crash takes back of an effect, it takes
+/// back of the cursor too, and that is noticed without any further event.
+fn a_crash_takes_back(script: &Script) {
+    let late = PostgresOptions::new(15).durable().setting("wal_writer_delay", "10s");
+    let Some(server) = services::require(Postgres::start_with(&late)) else { return };
+    let url = server.create_database().unwrap();
+    let hasty = format!("{url}?options=-c%20synchronous_commit%3Doff");
+    run(async || {
+        let world = PostgresWorld::at(&url, &hasty, PgHandlers::Deadpool).await;
+        let running = relay(&world, "s", script).await;
+        let ids = world.publish(vec![event("key", 0)]).await;
+        effects(&world, 1).await;
+        server.kill9();
+        server.restart().unwrap();
+        eventually("done again", async || (script.attempts(ids[0]) == 2).then_some(())).await;
+        effects(&world, 1).await;
+        stop(running).await;
+    });
+}
+
+#[test]
+fn what_a_crash_took_back_from_a_handler_is_done_again() {
+    a_crash_takes_back(&Script::done());
+}
+
+#[test]
+fn what_was_done_of_a_parked_key_is_not_taken_back() {
+    a_crash_takes_back(&Script::new(|_, attempt| match attempt {
+        1 => Act::Fail("once"),
+        _ => Act::Done,
+    }));
 }

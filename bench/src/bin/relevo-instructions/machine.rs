@@ -118,7 +118,7 @@ impl World {
 }
 
 fn fleet() -> Fleet {
-    let free = |lane| Lease { lane, owner: None, token: 0 };
+    let free = |lane| Lease { lane, owner: None, token: 0, position: Position::default() };
     Fleet {
         members: vec![(member(), 1)],
         leases: (0..LANES).map(free).collect(),

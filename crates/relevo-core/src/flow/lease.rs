@@ -132,7 +132,7 @@ impl Leases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outbox::Lease;
+    use crate::outbox::{Lease, Position};
 
     fn member(name: &str) -> MemberId {
         MemberId(name.into())
@@ -142,8 +142,8 @@ mod tests {
         Fleet {
             members: vec![(member("a"), 1), (member("b"), beat)],
             leases: vec![
-                Lease { lane: 3, owner: Some(member("b")), token },
-                Lease { lane: 4, owner: None, token: 0 },
+                Lease { lane: 3, owner: Some(member("b")), token, position: Position::default() },
+                Lease { lane: 4, owner: None, token: 0, position: Position::default() },
             ],
             ..Fleet::default()
         }
@@ -215,9 +215,19 @@ mod tests {
         let mut leases = Leases::new(member("a"), Duration::from_secs(10));
         let mut fleet = fleet(1, 7);
         leases.observe(at(0), &fleet);
-        fleet.leases.push(Lease { lane: 2, owner: Some(member("b")), token: 1 });
+        fleet.leases.push(Lease {
+            lane: 2,
+            owner: Some(member("b")),
+            token: 1,
+            position: Position::default(),
+        });
         leases.observe(at(4), &fleet);
-        fleet.leases.push(Lease { lane: 5, owner: Some(member("b")), token: 1 });
+        fleet.leases.push(Lease {
+            lane: 5,
+            owner: Some(member("b")),
+            token: 1,
+            position: Position::default(),
+        });
         leases.observe(at(6), &fleet);
         assert_eq!(leases.next_expiry(|_| false), Some(at(10)));
         assert_eq!(leases.next_expiry(|lane| lane == 3), Some(at(14)));

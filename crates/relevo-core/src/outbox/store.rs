@@ -168,6 +168,8 @@ pub struct Lease {
     pub owner: Option<MemberId>,
     /// The token in force.
     pub token: Token,
+    /// Where its cursor stands.
+    pub position: Position,
 }
 
 /// A compare-and-swap of one lane's token.

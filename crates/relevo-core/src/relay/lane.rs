@@ -23,6 +23,8 @@ pub(super) struct Lane {
     pub(super) token: Token,
     /// When we took it: an older answer to a beat says nothing about it.
     pub(super) taken: Instant,
+    /// When the store last told where the cursor stands, or that it moved.
+    told: Instant,
     cursor: Cursor,
     /// It goes to another owner as soon as nothing of it is under way or unrecorded.
     pub(super) leaving: bool,
@@ -91,6 +93,7 @@ impl Lane {
             id,
             token,
             taken: now,
+            told: now,
             leaving: false,
             read: Position::default(),
             queue: VecDeque::new(),
@@ -112,6 +115,7 @@ impl Lane {
 
     /// Starts over from what the store has.
     pub(super) fn loaded(&mut self, state: LaneState, now: Instant, config: &RelayConfig) {
+        self.told = now;
         self.cursor = Cursor::at(self.id.clone(), self.token, state.position);
         self.read = state.position;
         self.queue.clear();
@@ -221,6 +225,15 @@ impl Lane {
     /// Nothing can be read from `start` any more. A lane with something under way finds out when that has ended.
     pub(super) fn cannot_read_from(&mut self, start: Position) {
         if self.read == start && self.work == Work::Idle && !mutant!(KeepsLostTick) {
+            self.void();
+        }
+    }
+
+    /// A beat, sent at this moment, tells where the stored cursor stands. One that stands elsewhere means that the
+    /// server lost, in a crash, a commit that it had confirmed: what memory has beyond that never happened.
+    pub(super) fn compare(&mut self, sent: Instant, stored: Position) {
+        let known = self.work == Work::Idle && !self.cursor.is_moving() && self.told < sent;
+        if known && stored != self.cursor.durable() {
             self.void();
         }
     }
@@ -437,6 +450,7 @@ impl Lane {
         now: Instant,
         config: &RelayConfig,
     ) {
+        self.told = now;
         match (self.cursor.end_move(change, failed), failed) {
             (true, true) => self.doom(),
             (true, false) => {}
@@ -463,6 +477,7 @@ impl Lane {
     /// A change of this lane is durable.
     pub(super) fn recorded(&mut self, change: &LaneChange, now: Instant, config: &RelayConfig) {
         self.work = Work::Idle;
+        self.told = now;
         self.cursor.recorded(change.after, self.queue.is_empty());
         for key in &change.parked {
             let due = key.retry_in.map(|delay| now + delay);

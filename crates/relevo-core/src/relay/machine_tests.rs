@@ -26,7 +26,12 @@ fn relay(lease: Duration) -> Relay {
 
 /// Every lane is the other's, who has signed life so often.
 fn leased_to_another(beats: i64) -> Fleet {
-    let lease = |lane| Lease { lane, owner: Some(member("other")), token: 7 };
+    let lease = |lane| Lease {
+        lane,
+        owner: Some(member("other")),
+        token: 7,
+        position: Position::default(),
+    };
     Fleet {
         members: vec![(member("heir"), 1), (member("other"), beats)],
         leases: (0..LANES).map(lease).collect(),
@@ -108,7 +113,7 @@ fn while_requests_are_in_hand_the_next_ones_are_looked_for_soon() {
 
 /// A machine alone with a free log, one second after its beat, and the batch that it hands over then.
 fn handing_over(lease: Duration) -> (Relay, Box<Batch>) {
-    let free = |lane| Lease { lane, owner: None, token: 0 };
+    let free = |lane| Lease { lane, owner: None, token: 0, position: Position::default() };
     let fleet = Fleet {
         members: vec![(member("heir"), 1)],
         leases: (0..LANES).map(free).collect(),
@@ -174,9 +179,16 @@ fn a_destination_that_is_down_is_told_with_a_beat_of_its_own_and_once() {
 /// Half of the lanes but one are another's, who is alive; the machine has those it took.
 fn shared_with_another(mine: &BTreeMap<u16, Token>, beats: i64) -> Fleet {
     let lease = |lane| match mine.get(&lane) {
-        Some(token) => Lease { lane, owner: Some(member("heir")), token: *token },
-        None if lane < LANES / 2 - 1 => Lease { lane, owner: Some(member("other")), token: 7 },
-        None => Lease { lane, owner: None, token: 7 },
+        Some(token) => Lease {
+            lane,
+            owner: Some(member("heir")),
+            token: *token,
+            position: Position::default(),
+        },
+        None if lane < LANES / 2 - 1 => {
+            Lease { lane, owner: Some(member("other")), token: 7, position: Position::default() }
+        }
+        None => Lease { lane, owner: None, token: 7, position: Position::default() },
     };
     Fleet {
         members: vec![(member("heir"), beats), (member("other"), beats)],
@@ -217,4 +229,52 @@ fn a_lane_that_cannot_be_had_does_not_stand_before_another() {
         relay.handle(now, Input::Wake);
     }
     panic!("only {} lanes, though another one was free", mine.len());
+}
+
+/// What the machine does about a lane it took at zero, when a beat, sent later, tells where its stored cursor stands.
+fn told_that_it_stands_at(stored: Position) -> Vec<Action> {
+    let mut relay = relay(Duration::from_secs(10));
+    let mut mine = BTreeMap::new();
+    let mut now = Instant::ZERO;
+    for _ in 0..20 {
+        for action in relay.poll(now) {
+            let input = match action {
+                Action::Beat(_) => Input::Beat { sent: now, result: Ok(fleet_of(&mine, stored)) },
+                Action::Take(claims) => {
+                    mine.extend(claims.iter().map(|claim| (claim.lane, claim.fresh)));
+                    let state = |lane| {
+                        (lane, LaneState { position: Position::default(), parked: Vec::new() })
+                    };
+                    let result = Ok(claims.iter().map(|claim| state(claim.lane)).collect());
+                    Input::Taken { claims, result }
+                }
+                Action::Load(..) => return vec![action],
+                _ => continue,
+            };
+            relay.handle(now, input);
+        }
+        now = now + Duration::from_secs(1);
+    }
+    Vec::new()
+}
+
+fn fleet_of(mine: &BTreeMap<u16, Token>, position: Position) -> Fleet {
+    let lease = |lane| Lease {
+        lane,
+        owner: mine.get(&lane).map(|_| member("heir")),
+        token: mine.get(&lane).copied().unwrap_or_default(),
+        position,
+    };
+    Fleet {
+        members: vec![(member("heir"), 1)],
+        leases: (0..LANES).map(lease).collect(),
+        ..Fleet::default()
+    }
+}
+
+#[test]
+fn a_store_that_forgot_where_a_cursor_stood_is_asked_again() {
+    assert!(told_that_it_stands_at(Position::default()).is_empty());
+    let elsewhere = Position { seq: 7, ..Position::default() };
+    assert!(matches!(told_that_it_stands_at(elsewhere)[..], [Action::Load(..)]));
 }

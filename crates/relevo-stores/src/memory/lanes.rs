@@ -122,6 +122,7 @@ impl Db {
             lane,
             owner: row.owner.clone(),
             token: row.token,
+            position: row.position,
         };
         let leases = self.cursors(&beat.subscription).map(lease).collect();
         let requests = self.due_requests(&beat.subscription).take(REQUESTS_PER_BEAT).collect();

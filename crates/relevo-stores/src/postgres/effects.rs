@@ -28,6 +28,13 @@ fn opening(idle_limit: Duration) -> String {
 const SAVEPOINT: &str = "RELEASE SAVEPOINT relevo_event; SAVEPOINT relevo_event";
 const UNDO: &str = "ROLLBACK TO SAVEPOINT relevo_event";
 const RECORD: &str = "SELECT relevo.record($1::text::jsonb)";
+/// A change that moves no cursor: were its commit lost in a crash, nobody would notice. So it waits for the disk, whatever
+/// the handler's session does.
+const RECORD_DURABLY: &str = "SELECT relevo.durable(true), relevo.record($1::text::jsonb)";
+
+fn recording(change: &LaneChange) -> &'static str {
+    if change.before == change.after { RECORD_DURABLY } else { RECORD }
+}
 
 async fn batch(client: &tokio_postgres::Client, sql: &str) -> Result<()> {
     client.batch_execute(sql).await.map_err(from_driver)
@@ -35,7 +42,7 @@ async fn batch(client: &tokio_postgres::Client, sql: &str) -> Result<()> {
 
 async fn record(client: &tokio_postgres::Client, change: &LaneChange) -> Result<()> {
     let text = to_json(change).to_string();
-    client.query_typed(RECORD, args![text]).await.map_err(from_driver)?;
+    client.query_typed(recording(change), args![text]).await.map_err(from_driver)?;
     Ok(())
 }
 
@@ -263,6 +270,9 @@ mod by_sqlx {
         }
     }
 
+    /// So long a connection of the pool may take to say that it lives.
+    const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
     /// A connection that is closed, not given back, if it was dropped while beginning: sqlx would hand it on inside a
     /// transaction that nobody ends, and what the next user writes would be lost.
     #[derive(Debug)]
@@ -290,6 +300,13 @@ mod by_sqlx {
         type Tx<'c> = Transaction<'c, Postgres>;
 
         async fn acquire(&self) -> Result<SqlxConnection> {
+            // The pool asks a connection that idled whether it lives. A half-open one never answers; whoever stops
+            // waiting for it closes it, and the next one may be better.
+            for _ in 0..4 {
+                if let Ok(got) = tokio::time::timeout(ANSWER_LIMIT, self.pool.acquire()).await {
+                    return Ok(SqlxConnection { conn: got.map_err(from_sqlx)?, beginning: false });
+                }
+            }
             let conn = self.pool.acquire().await.map_err(from_sqlx)?;
             Ok(SqlxConnection { conn, beginning: false })
         }
@@ -324,7 +341,7 @@ mod by_sqlx {
         }
 
         async fn record(tx: &mut Self::Tx<'_>, change: &LaneChange) -> Result<()> {
-            sqlx::query(RECORD)
+            sqlx::query(recording(change))
                 .bind(to_json(change).to_string())
                 .execute(&mut **tx)
                 .await

@@ -79,11 +79,14 @@ impl PostgresStore {
         let sign_args = args![name, member, note];
         let name_arg = args![name];
         let request_args = args![name, REQUESTS];
+        let leases = format!(
+            "SELECT lane, owner, token, {POSITION} FROM relevo.cursor WHERE subscription = $1 ORDER BY lane"
+        );
         // One round trip; the server works them in this order.
         let (signed, members, leases, paused, requests) = futures::join!(
             session.execute(sign, sign_args),
             session.query("SELECT member, beat FROM relevo.member WHERE subscription = $1 ORDER BY member", name_arg),
-            session.query("SELECT lane, owner, token FROM relevo.cursor WHERE subscription = $1 ORDER BY lane", name_arg),
+            session.query(&leases, name_arg),
             session.query_opt("SELECT paused IS NOT NULL FROM relevo.subscription WHERE name = $1", name_arg),
             session.query(
                 "SELECT request, lane, key FROM relevo.request
@@ -345,6 +348,7 @@ fn lease(row: &Row) -> Lease {
         lane: row.get::<_, i16>(0) as u16,
         owner: owner.map(|owner| MemberId(owner.into())),
         token: row.get(2),
+        position: position(row, 3),
     }
 }
 

@@ -58,11 +58,11 @@ fn members(tx: &Transaction<'_>, subscription: &str) -> Sql<Vec<(MemberId, i64)>
 
 fn leases(tx: &Transaction<'_>, subscription: &str) -> Sql<Vec<Lease>> {
     let mut statement = tx.prepare_cached(
-        "SELECT lane, owner, token FROM relevo_cursor WHERE subscription = ?1 ORDER BY lane",
+        "SELECT lane, owner, token, from_number, to_number, seq FROM relevo_cursor WHERE subscription = ?1 ORDER BY lane",
     )?;
     let lease = |row: &Row<'_>| {
         let owner = row.get::<_, Option<String>>(1)?.map(|name| MemberId(name.into()));
-        Ok(Lease { lane: row.get(0)?, owner, token: row.get(2)? })
+        Ok(Lease { lane: row.get(0)?, owner, token: row.get(2)?, position: position(row, 3)? })
     };
     let rows = statement.query_map([subscription], lease)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -121,18 +121,18 @@ pub(super) fn load(
     let sql = "SELECT from_number, to_number, seq FROM relevo_cursor WHERE subscription = ?1 AND lane = ?2 AND token = ?3";
     let position = tx
         .prepare_cached(sql)?
-        .query_row(params![subscription, lane, token], position)
+        .query_row(params![subscription, lane, token], |row| position(row, 0))
         .optional()?;
     let Some(position) = position else { return Ok(None) };
     Ok(Some(LaneState { position, parked: parked_keys(tx, subscription, lane, max_parked)? }))
 }
 
-/// The columns `from_number, to_number, seq`.
-fn position(row: &Row<'_>) -> rusqlite::Result<Position> {
+/// The columns `from_number, to_number, seq`, from `first` on.
+fn position(row: &Row<'_>, first: usize) -> rusqlite::Result<Position> {
     Ok(Position {
-        from: tick(row.get(0)?),
-        to: row.get::<_, Option<i64>>(1)?.map(tick),
-        seq: row.get(2)?,
+        from: tick(row.get(first)?),
+        to: row.get::<_, Option<i64>>(first + 1)?.map(tick),
+        seq: row.get(first + 2)?,
     })
 }
 

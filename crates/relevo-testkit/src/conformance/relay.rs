@@ -4,13 +4,13 @@ use super::hand::MEMBER;
 use super::rig::{fresh_token, numbered};
 use super::{Hand, Rig};
 use relevo_core::limits::LANES;
-use relevo_core::outbox::{Claim, Fleet, Lease, MemberId, Subscription};
+use relevo_core::outbox::{Claim, Fleet, Lease, MemberId, Position, Subscription};
 use relevo_core::{Kind, Result};
 
 fn lease(fleet: &Fleet, lane: u16) -> Lease {
     let found = fleet.leases.iter().find(|lease| lease.lane == lane);
     assert!(found.is_some(), "the fleet names every lane");
-    found.cloned().unwrap_or(Lease { lane, owner: None, token: 0 })
+    found.cloned().unwrap_or(Lease { lane, owner: None, token: 0, position: Position::default() })
 }
 
 fn member(name: &str) -> MemberId {

@@ -49,6 +49,9 @@ impl Relay {
             if self.lanes.get(&lease.lane).is_some_and(lost) {
                 self.lanes.remove(&lease.lane);
             }
+            if let Some(lane) = self.lanes.get_mut(&lease.lane) {
+                lane.compare(sent, lease.position);
+            }
         }
         if self.removed || self.paused {
             // Their tokens are void already: the operator's transaction swapped them.
