@@ -1,4 +1,5 @@
 use super::connect::{confirming, reason, within};
+use super::prefetch::Prefetch;
 use super::subscriber::{DeadLetterTo, Rung};
 use super::{failed, headers};
 use async_trait::async_trait;
@@ -75,6 +76,7 @@ pub(super) struct RabbitMqReceiver {
     ladder: Vec<Rung>,
     dead_letters: Option<DeadLetterTo>,
     limit: Duration,
+    prefetch: Prefetch,
     held: HashMap<Tag, Held>,
     /// What is handed out again when it is due.
     later: BTreeMap<(Instant, Tag), Held>,
@@ -97,6 +99,7 @@ impl RabbitMqReceiver {
         ladder: Vec<Rung>,
         dead_letters: Option<DeadLetterTo>,
         limit: Duration,
+        prefetch: Prefetch,
     ) -> Self {
         Self {
             connection,
@@ -104,6 +107,7 @@ impl RabbitMqReceiver {
             ladder,
             dead_letters,
             limit,
+            prefetch,
             held: HashMap::new(),
             later: BTreeMap::new(),
             last_tag: 0,
@@ -189,9 +193,23 @@ impl RabbitMqReceiver {
             return Err(failed(Kind::DestinationDown, "the connection was lost"));
         }
         match self.queues.iter().any(|queue| queue.consumer.is_some()) {
-            true => Ok(()),
+            true => self.bounded(),
             false => Err(failed(Kind::DestinationRefused, "every consumed queue was deleted")),
         }
+    }
+
+    /// What was sent ahead cannot be sent back but all together, by ending.
+    fn bounded(&self) -> Result<()> {
+        let unsettled = self.held.values().chain(self.later.values());
+        let bytes = unsettled.map(|held| held.incoming.payload.len()).sum();
+        let Some(fitting) = self.prefetch.narrow(self.held.len() + self.later.len(), bytes) else {
+            return Ok(());
+        };
+        let most = self.prefetch.max_bytes();
+        let why = format!(
+            "{bytes} bytes are unsettled, more than {most}: consumed anew with a prefetch of {fitting}"
+        );
+        Err(failed(Kind::DestinationDown, why))
     }
 
     fn rung(&self, after: Duration) -> Option<String> {
