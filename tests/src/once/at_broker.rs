@@ -37,8 +37,7 @@ pub async fn what_fails_is_tried_again_by_the_broker_and_ends_in_its_dead_letter
     let consuming = both.consume_on(both.subscriber()?, terms, &script).await;
     let bad = both.event("k", "bad");
     both.store(std::slice::from_ref(&bad)).await;
-    let letter =
-        eventually("the dead letter", async || both.broker.dead().await.ok()?.pop()).await;
+    let letter = eventually("the dead letter", async || both.broker.dead().await.ok()?.pop()).await;
     assert_eq!((script.attempts(bad.id), &letter.payload[..]), (3, &b"bad"[..]));
     let reason = letter.text(dead_header::REASON).unwrap_or_default();
     assert!(reason.contains("attempt 3") && reason.contains("on fire"), "{reason}");

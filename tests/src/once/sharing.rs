@@ -26,8 +26,7 @@ pub async fn consumers_that_come_and_go_do_everything_once_and_in_order(
     both: &Both<'_>,
 ) -> Result<()> {
     let subscriber = both.exclusive()?;
-    let events: Vec<_> =
-        (0..EVENTS).map(|n| both.event(&format!("k{}", n % KEYS), n)).collect();
+    let events: Vec<_> = (0..EVENTS).map(|n| both.event(&format!("k{}", n % KEYS), n)).collect();
     let script = Script::done();
     let coming_and_going = async {
         let mut at_work: VecDeque<Consuming> = VecDeque::new();
@@ -62,8 +61,6 @@ async fn leave(consuming: Option<Consuming>, in_good_order: bool) {
 async fn grown(both: &Both<'_>, more: usize) {
     let before = both.world.effects().await.len();
     let enough = (before + more).min(EVENTS);
-    eventually("more effects", async || {
-        (both.world.effects().await.len() >= enough).then_some(())
-    })
-    .await;
+    eventually("more effects", async || (both.world.effects().await.len() >= enough).then_some(()))
+        .await;
 }

@@ -5,9 +5,7 @@ use crate::world::effects;
 use async_trait::async_trait;
 use relevo_core::Result;
 use relevo_core::broker::cloudevents::Binding;
-use relevo_core::broker::{
-    Capabilities, Received, Receiver, Settle, Source, Subscriber, Tag,
-};
+use relevo_core::broker::{Capabilities, Received, Receiver, Settle, Source, Subscriber, Tag};
 use relevo_testkit::conformance::broker::Fault;
 use relevo_testkit::eventually;
 use std::sync::Arc;
@@ -38,9 +36,13 @@ impl Stop {
     async fn pass(&self, step: Step) {
         if self.at == Some(step) {
             self.reached.send_replace(true);
-            // The sender lives as long as `self`.
-            let _ = self.open.subscribe().wait_for(|open| *open).await;
+            self.opened().await;
         }
+    }
+
+    async fn opened(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.open.subscribe().wait_for(|open| *open).await;
     }
 }
 
@@ -61,7 +63,11 @@ impl Subscriber for Stopping {
         self.0.binding()
     }
 
+    /// Whoever stands still does not come back before it goes on.
     async fn open(&self) -> Result<Box<dyn Receiver>> {
+        if *self.1.reached.borrow() {
+            self.1.opened().await;
+        }
         let receiver = self.0.open().await?;
         Ok(Box::new(StoppingReceiver { receiver, stop: self.1.clone(), received: None }))
     }
@@ -149,6 +155,7 @@ async fn goes_at(both: &Both<'_>, step: Option<Step>) -> Result<()> {
         None => at_work().then_some(()),
     })
     .await;
+    stop.reached.send_replace(true);
     // It tells when something comes to it, and waits for nothing.
     let other = Stop::at(Some(Step::Received));
     other.open.send_replace(true);
