@@ -11,10 +11,11 @@ use lapin::options::{BasicAckOptions, BasicPublishOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{Acker, BasicProperties, Channel, Confirmation, Connection, Consumer};
 use relevo_core::broker::{Incoming, Received, Receiver, Settle, Source, Tag, dead_header};
-use relevo_core::{Error, Kind, Result};
+use relevo_core::{Kind, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -71,7 +72,7 @@ fn count(incoming: &mut Incoming) {
 /// Deliveries of one connection. A paused queue is not read: what the broker has sent ahead, at most the prefetch,
 /// waits here, and the rest there; so a pause neither reorders nor hands the queue to another consumer.
 pub(super) struct RabbitMqReceiver {
-    connection: Connection,
+    connection: Arc<Connection>,
     queues: Vec<Queue>,
     ladder: Vec<Rung>,
     dead_letters: Option<DeadLetterTo>,
@@ -102,7 +103,7 @@ impl RabbitMqReceiver {
         prefetch: Prefetch,
     ) -> Self {
         Self {
-            connection,
+            connection: Arc::new(connection),
             queues,
             ladder,
             dead_letters,
@@ -363,10 +364,29 @@ impl Receiver for RabbitMqReceiver {
     }
 
     async fn close(self: Box<Self>) -> Result<()> {
-        let closing = self.connection.close(200, "relevo stops".into());
-        within(CLOSE_LIMIT, "closing", closing)
-            .await
-            .map_err(|why| -> Error { failed(Kind::DestinationDown, why) })
+        hang_up(&self.connection).await.map_err(|why| failed(Kind::DestinationDown, why))
+    }
+}
+
+async fn hang_up(connection: &Connection) -> std::result::Result<(), String> {
+    within(CLOSE_LIMIT, "closing", connection.close(200, "relevo stops".into())).await
+}
+
+impl Drop for RabbitMqReceiver {
+    /// The connection ends before its consumers do. A consumer that is dropped is cancelled, and with a single active
+    /// one the broker goes on with the next while messages are still in hand here: they would come back too late.
+    fn drop(&mut self) {
+        let queues = std::mem::take(&mut self.queues);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let connection = self.connection.clone();
+        if connection.status().connected() {
+            runtime.spawn(async move {
+                if let Err(why) = hang_up(&connection).await {
+                    tracing::debug!(%why, "a dropped receiver did not end in good order");
+                }
+                drop(queues);
+            });
+        }
     }
 }
 

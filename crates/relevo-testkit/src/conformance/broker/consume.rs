@@ -126,8 +126,8 @@ pub async fn a_message_over_the_limit_comes_alone(rig: &Rig) -> Result<()> {
     }
 }
 
-/// What comes again comes after what followed it, or is settled after it: each is known by its own id, and once settled
-/// is gone.
+/// The last first, two of them to come again, after what followed them or before it: each is known by its own id, and
+/// once settled is gone.
 pub async fn deliveries_out_of_order_are_settled_each_for_itself(rig: &Rig) -> Result<()> {
     let publisher = rig.world.publisher()?;
     let events: Vec<_> = (0..6).map(|n| rig.keyed("k", n)).collect();
@@ -143,13 +143,16 @@ pub async fn deliveries_out_of_order_are_settled_each_for_itself(rig: &Rig) -> R
     }
     let later = rig.keyed("k", 6);
     rig.store(&publisher, std::slice::from_ref(&later)).await;
-    let rest = take(&mut receiver, 3).await?;
-    let came: BTreeSet<EventId> = rest.iter().map(|message| id_of(rig, message)).collect();
-    assert_eq!(came, BTreeSet::from([events[0].id, events[3].id, later.id]));
-    for message in rest.iter().rev() {
-        assert_eq!(message.redelivered, id_of(rig, message) != later.id, "{message:?}");
-        settle_all(&mut receiver, std::slice::from_ref(message)).await?;
+    let mut came = BTreeSet::new();
+    // A broker that keeps places hands out what followed when this is settled.
+    for _ in 0..3 {
+        let message = take(&mut receiver, 1).await?.remove(0);
+        let id = id_of(rig, &message);
+        assert_eq!(message.redelivered, id != later.id, "{message:?}");
+        came.insert(id);
+        settle_all(&mut receiver, &[message]).await?;
     }
+    assert_eq!(came, BTreeSet::from([events[0].id, events[3].id, later.id]));
     assert_quiet(&mut receiver).await;
     receiver.close().await?;
     assert_quiet(&mut rig.receiver(20).await?).await;
@@ -434,6 +437,28 @@ pub async fn a_source_has_one_consumer_at_a_time(rig: &Rig) -> Result<()> {
     rig.store(&publisher, &more).await;
     drain(rig, &mut receivers[0], &ids(&more)).await?;
     Ok(())
+}
+
+/// Also if the other is dropped with messages in hand: they come before what followed them.
+pub async fn who_takes_over_begins_where_the_other_was(rig: &Rig) -> Result<()> {
+    let subscriber = rig.world.subscriber(Consuming::at_most(4).exclusively())?;
+    let publisher = rig.world.publisher()?;
+    let mut first = subscriber.open().await?;
+    let events: Vec<_> = (0..20).map(|n| rig.keyed("k", n)).collect();
+    for event in &events {
+        rig.store(&publisher, std::slice::from_ref(event)).await;
+    }
+    take(&mut first, 4).await?;
+    let mut second = subscriber.open().await?;
+    drop(first);
+    let mut came = Vec::new();
+    while came.len() < events.len() {
+        let message = take(&mut second, 1).await?.remove(0);
+        came.push(id_of(rig, &message));
+        settle_all(&mut second, &[message]).await?;
+    }
+    assert_eq!(came, ids(&events));
+    second.close().await
 }
 
 /// Every delivery of a message names the same place, and no other message names it.

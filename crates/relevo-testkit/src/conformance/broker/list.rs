@@ -40,6 +40,7 @@ macro_rules! broker_cases {
                 a_call_of_next_that_is_dropped_loses_nothing: publishes consumes,
                 two_consumers_share_the_work: publishes consumes,
                 a_source_has_one_consumer_at_a_time: publishes consumes exclusive_sources,
+                who_takes_over_begins_where_the_other_was: publishes consumes exclusive_sources ordered,
                 a_message_keeps_its_place: publishes consumes stable_position,
                 a_deleted_destination_ends_its_receivers: publishes consumes,
             }
