@@ -227,7 +227,7 @@ impl RabbitMqReceiver {
         let more = [(dead_header::TOPIC, held.incoming.topic.as_str()), (CLIMBED, times.as_str())];
         let properties = headers::with_headers(&uncounted(&held.properties), &more);
         self.forward("", &queue, &held.incoming.payload, properties).await?;
-        told(held.acker.ack(BasicAckOptions::default()).await)
+        acknowledge(&[held], self.limit).await
     }
 
     async fn put_away(&mut self, held: Held, reason: &str) -> Result<()> {
@@ -245,7 +245,7 @@ impl RabbitMqReceiver {
         let properties = headers::with_headers(&uncounted(&held.properties), &more);
         let key = to.routing_key.as_deref().unwrap_or(&held.incoming.topic);
         self.forward(&to.exchange, key, &held.incoming.payload, properties).await?;
-        told(held.acker.ack(BasicAckOptions::default()).await)
+        acknowledge(&[held], self.limit).await
     }
 
     /// Stores a message elsewhere, confirmed and routed, before it is acknowledged here.
@@ -283,6 +283,14 @@ impl RabbitMqReceiver {
             _ => Err(refused("the broker did not take it".into())),
         }
     }
+}
+
+/// Within the limit: what a connection that breaks is told meanwhile may never get an answer.
+async fn acknowledge(done: &[Held], limit: Duration) -> Result<()> {
+    let telling = join_all(done.iter().map(|held| held.acker.ack(BasicAckOptions::default())));
+    let late = |_| failed(Kind::DestinationDown, "an acknowledgement does not come to an end");
+    let answers = tokio::time::timeout(limit, telling).await.map_err(late)?;
+    answers.into_iter().try_for_each(told)
 }
 
 /// Whether the broker was told: a channel that is gone has told nobody.
@@ -346,11 +354,7 @@ impl Receiver for RabbitMqReceiver {
                 _ => done.push(held),
             }
         }
-        let acknowledging = done.iter().map(|held| held.acker.ack(BasicAckOptions::default()));
-        for answer in join_all(acknowledging).await {
-            told(answer)?;
-        }
-        Ok(())
+        acknowledge(&done, self.limit).await
     }
 
     async fn pause(&mut self, source: &Source) -> Result<()> {
