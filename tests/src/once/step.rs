@@ -162,10 +162,11 @@ async fn goes_at(both: &Both<'_>, step: Option<Step>) -> Result<()> {
     let quick = Script::done();
     let second = both.consume(Stopping(subscriber, other.clone()), &quick).await;
     both.broker.fault(Fault::Cut).await?;
+    // So that there is something in whatever it gets.
+    both.store(&events[60..]).await;
     eventually("the other one has a source", async || other.reached.borrow().then_some(())).await;
     stop.open.send_replace(true);
     gate.add_permits(Semaphore::MAX_PERMITS / 2);
-    both.store(&events[60..]).await;
     let rows = effects(&*both.world, events.len()).await;
     assert_once_and_in_order(&rows, &events);
     end(first).await;
