@@ -56,24 +56,8 @@ macro_rules! engine_tests {
     ($name:ident, $world:expr) => {
         mod $name {
             use super::*;
-            $crate::engine_cases! { [$crate::engine_case_tests] $world }
+            $crate::engine_cases! { [$crate::world_case_tests] engine $world }
         }
-    };
-}
-
-/// What [`engine_tests!`](crate::engine_tests) makes of the list.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! engine_case_tests {
-    ([$world:expr] $($case:ident,)*) => {
-        $(#[test]
-        fn $case() {
-            $crate::engine::run(async || {
-                let Some(world) = $world.await else { return };
-                let world: std::sync::Arc<dyn $crate::world::World> = std::sync::Arc::new(world);
-                $crate::engine::$case(&world).await
-            });
-        })*
     };
 }
 

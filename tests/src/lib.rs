@@ -10,6 +10,7 @@
 //! - [`brokers`]: harnesses that bring each broker before the conformance suite
 //! - [`cluster`]: clusters of each broker whose nodes are killed
 //! - [`consume`]: consuming from a broker with effects done once, as cases for every world
+//! - [`once`]: consuming from every broker with effects done once, as cases for every broker
 //! - [`engine`]: the whole engine with real handlers, as cases for every world
 
 pub mod adopt;
@@ -18,6 +19,7 @@ pub mod brokers;
 pub mod cluster;
 pub mod consume;
 pub mod engine;
+pub mod once;
 pub mod script;
 pub mod stores;
 pub mod world;

@@ -239,9 +239,14 @@ impl BrokerWorld for World {
         Ok(Arc::new(KafkaPublisher::new(self.config()?)))
     }
 
+    fn publisher_within(&self, messages: usize, bytes: usize) -> Result<Arc<dyn Publisher>> {
+        let config = self.config()?.window(messages, bytes).ack_timeout(PATIENCE);
+        Ok(Arc::new(KafkaPublisher::new(config)))
+    }
+
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>> {
         let consumer = KafkaConsumer::new(self.name.as_str(), format!("{}.worker", self.name))
-            .window(consuming.max_unsettled, 64 << 20)
+            .window(consuming.max_unsettled, consuming.max_unsettled_bytes)
             .session_timeout(Duration::from_secs(6))
             .dead_letters(self.graveyard());
         Ok(Arc::new(KafkaSubscriber::new(self.config()?, consumer)))
@@ -298,6 +303,7 @@ impl BrokerWorld for World {
             Fault::Unreachable => proxy.refuse(),
             Fault::Silence => proxy.half_open(),
             Fault::LosesAnswerTo(text) => proxy.lose_reply_to(&text),
+            Fault::WithholdsAnswers => proxy.lose_replies(),
             _ => {
                 proxy.heal();
                 // Those that lost bytes would hang until somebody notices.

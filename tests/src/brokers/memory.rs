@@ -53,6 +53,10 @@ impl BrokerWorld for World {
         BINDING
     }
 
+    fn answers_later(&self) -> bool {
+        false
+    }
+
     fn topic(&self) -> String {
         "jobs.made".into()
     }
@@ -69,11 +73,16 @@ impl BrokerWorld for World {
         Ok(Arc::new(self.broker.publisher()))
     }
 
+    fn publisher_within(&self, _messages: usize, _bytes: usize) -> Result<Arc<dyn Publisher>> {
+        self.publisher()
+    }
+
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>> {
         if consuming.exclusive {
             self.declare(true, 100_000)?;
         }
-        Ok(Arc::new(self.broker.subscriber("jobs").max_unsettled(consuming.max_unsettled)))
+        let subscriber = self.broker.subscriber("jobs").max_unsettled(consuming.max_unsettled);
+        Ok(Arc::new(subscriber.max_unsettled_bytes(consuming.max_unsettled_bytes)))
     }
 
     async fn stored(&self) -> Result<usize> {
@@ -126,7 +135,7 @@ impl BrokerWorld for World {
         match fault {
             Fault::Cut => self.broker.restart(),
             Fault::Unreachable => self.broker.fail(Failing::Down),
-            Fault::Silence => self.broker.fail(Failing::Hangs),
+            Fault::Silence | Fault::WithholdsAnswers => self.broker.fail(Failing::Hangs),
             Fault::LosesAnswerTo(_) => self.broker.fail(Failing::LosesConfirms),
             _ => self.broker.fail(Failing::None),
         }

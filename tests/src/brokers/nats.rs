@@ -7,6 +7,7 @@ use relevo_brokers::nats::{NatsConfig, NatsConsumer, NatsPublisher, NatsSubscrib
 use relevo_core::broker::cloudevents::Binding;
 use relevo_core::broker::{Capabilities, Publisher, Subscriber};
 use relevo_core::{Error, Kind, Result};
+use relevo_testkit::PATIENCE;
 use relevo_testkit::conformance::broker::{BrokerHarness, BrokerWorld, Consuming, Fault, Raw};
 use relevo_testkit::services::{Nats, Proxy, require, unique_name};
 use std::fmt::Display;
@@ -114,9 +115,14 @@ impl BrokerWorld for World {
         Ok(Arc::new(NatsPublisher::new(self.config()?)))
     }
 
+    fn publisher_within(&self, messages: usize, bytes: usize) -> Result<Arc<dyn Publisher>> {
+        let config = self.config()?.window(messages, bytes).ack_timeout(PATIENCE);
+        Ok(Arc::new(NatsPublisher::new(config)))
+    }
+
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>> {
         let consumer = NatsConsumer::new(self.name.as_str(), "worker")
-            .window(consuming.max_unsettled, 64 << 20)
+            .window(consuming.max_unsettled, consuming.max_unsettled_bytes)
             .ack_wait(Duration::from_secs(5))
             .heartbeat(Duration::from_secs(1))
             .dead_letters(format!("{}_dead", self.name));
@@ -171,6 +177,7 @@ impl BrokerWorld for World {
             Fault::Unreachable => self.proxy.refuse(),
             Fault::Silence => self.proxy.half_open(),
             Fault::LosesAnswerTo(text) => self.proxy.lose_reply_to(&text),
+            Fault::WithholdsAnswers => self.proxy.lose_replies(),
             _ => {
                 self.proxy.heal();
                 // Those that lost bytes would hang until somebody notices.

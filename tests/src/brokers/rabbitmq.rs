@@ -13,6 +13,7 @@ use relevo_brokers::rabbitmq::{
 use relevo_core::broker::cloudevents::Binding;
 use relevo_core::broker::{Capabilities, Publisher, Subscriber};
 use relevo_core::{Error, Kind, Result};
+use relevo_testkit::PATIENCE;
 use relevo_testkit::conformance::broker::{BrokerHarness, BrokerWorld, Consuming, Fault, Raw};
 use relevo_testkit::services::{self, Proxy, RabbitMq};
 use std::sync::Arc;
@@ -144,12 +145,18 @@ impl BrokerWorld for World {
         Ok(Arc::new(RabbitMqPublisher::new(self.config()?)))
     }
 
+    fn publisher_within(&self, messages: usize, bytes: usize) -> Result<Arc<dyn Publisher>> {
+        let config = self.config()?.window(messages, bytes).confirm_timeout(PATIENCE);
+        Ok(Arc::new(RabbitMqPublisher::new(config)))
+    }
+
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>> {
         let queue = if consuming.exclusive { EXCLUSIVE } else { QUEUE };
         let to = DeadLetterTo { exchange: String::new(), routing_key: Some(DEAD.into()) };
         let prefetch = u16::try_from(consuming.max_unsettled).map_err(error)?;
         let subscriber = RabbitMqSubscriber::new(self.config()?, queue);
-        let subscriber = Arc::new(subscriber.prefetch(prefetch).dead_letters(to));
+        let subscriber = subscriber.prefetch(prefetch).dead_letters(to);
+        let subscriber = Arc::new(subscriber.prefetch_bytes(consuming.max_unsettled_bytes));
         if consuming.exclusive {
             tokio::task::block_in_place(|| {
                 tokio::runtime::Handle::current().block_on(self.make_exclusive())
@@ -241,6 +248,7 @@ impl BrokerWorld for World {
             Fault::Unreachable => self.proxy.refuse(),
             Fault::Silence => self.proxy.half_open(),
             Fault::LosesAnswerTo(text) => self.proxy.lose_reply_to(&text),
+            Fault::WithholdsAnswers => self.proxy.lose_replies(),
             _ => {
                 self.proxy.heal();
                 // What was swallowed is missing: those connections are of no use.

@@ -60,24 +60,8 @@ macro_rules! consume_tests {
     ($name:ident, $world:expr) => {
         mod $name {
             use super::*;
-            $crate::consume_cases! { [$crate::consume_case_tests] $world }
+            $crate::consume_cases! { [$crate::world_case_tests] consume $world }
         }
-    };
-}
-
-/// What [`consume_tests!`](crate::consume_tests) makes of the list.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! consume_case_tests {
-    ([$world:expr] $($case:ident,)*) => {
-        $(#[test]
-        fn $case() {
-            $crate::engine::run(async || {
-                let Some(world) = $world.await else { return };
-                let world: std::sync::Arc<dyn $crate::world::World> = std::sync::Arc::new(world);
-                $crate::consume::$case(&world).await
-            });
-        })*
     };
 }
 

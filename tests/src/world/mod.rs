@@ -25,6 +25,22 @@ pub use memory::MemoryWorld;
 pub use postgres::{PgHandlers, PostgresWorld};
 pub use sqlite::{SqliteHandlers, SqliteWorld};
 
+/// A `#[test]` for each case of a list, a function of this package's module `$cases`, each in a fresh world.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! world_case_tests {
+    ([$cases:ident $world:expr] $($case:ident,)*) => {
+        $(#[test]
+        fn $case() {
+            $crate::engine::run(async || {
+                let Some(world) = $world.await else { return };
+                let world: std::sync::Arc<dyn $crate::world::World> = std::sync::Arc::new(world);
+                $crate::$cases::$case(&world).await
+            });
+        })*
+    };
+}
+
 /// One effect: a row that a handler wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EffectRow {

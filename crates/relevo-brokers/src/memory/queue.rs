@@ -146,14 +146,18 @@ impl Queue {
         }
     }
 
-    /// The next message that is due, for a consumer that may have it.
-    pub(super) fn take(&mut self, consumer: u64, tag: Tag) -> Option<Incoming> {
+    /// The next message that is due, for a consumer that may have it and has room for so many bytes.
+    pub(super) fn take(&mut self, consumer: u64, tag: Tag, bytes: usize) -> Option<Incoming> {
         if self.config.exclusive && self.consumers.first() != Some(&consumer) {
             return None;
         }
         let now = Instant::now();
         let is_due = |stored: &Stored| stored.due.is_none_or(|due| due <= now);
-        let seq = *self.ready.iter().find(|(_, stored)| is_due(stored))?.0;
+        let (seq, next) = self.ready.iter().find(|(_, stored)| is_due(stored))?;
+        if next.message.payload.len() > bytes {
+            return None;
+        }
+        let seq = *seq;
         let stored = self.ready.remove(&seq)?;
         let incoming = self.incoming(seq, tag, &stored);
         self.held.insert(tag, Held { seq, consumer, stored });

@@ -6,7 +6,7 @@ use relevo_core::broker::{
     Capabilities, Incoming, Received, Receiver, Settle, Source, Subscriber, Tag,
 };
 use relevo_core::{Error, Kind, Result};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use tokio::time::sleep_until;
 
 /// Consumes one queue of a [`MemoryBroker`].
@@ -14,16 +14,23 @@ pub struct MemorySubscriber {
     broker: MemoryBroker,
     queue: String,
     max_unsettled: usize,
+    max_unsettled_bytes: usize,
 }
 
 impl MemorySubscriber {
     pub(super) fn new(broker: MemoryBroker, queue: &str) -> Self {
-        Self { broker, queue: queue.to_owned(), max_unsettled: 100 }
+        Self { broker, queue: queue.to_owned(), max_unsettled: 100, max_unsettled_bytes: 16 << 20 }
     }
 
     /// At most so many messages are unsettled.
     pub fn max_unsettled(mut self, messages: usize) -> Self {
         self.max_unsettled = messages.max(1);
+        self
+    }
+
+    /// At most so many bytes of messages are unsettled; a larger message comes alone.
+    pub fn max_unsettled_bytes(mut self, bytes: usize) -> Self {
+        self.max_unsettled_bytes = bytes;
         self
     }
 }
@@ -59,9 +66,10 @@ impl Subscriber for MemorySubscriber {
             broker: self.broker.clone(),
             queue: self.queue.clone(),
             max_unsettled: self.max_unsettled,
+            max_unsettled_bytes: self.max_unsettled_bytes,
             consumer,
             restarts,
-            unsettled: BTreeSet::new(),
+            unsettled: BTreeMap::new(),
             paused: false,
             gone: false,
         }))
@@ -72,9 +80,11 @@ struct MemoryReceiver {
     broker: MemoryBroker,
     queue: String,
     max_unsettled: usize,
+    max_unsettled_bytes: usize,
     consumer: u64,
     restarts: u64,
-    unsettled: BTreeSet<Tag>,
+    /// The size of each.
+    unsettled: BTreeMap<Tag, usize>,
     paused: bool,
     gone: bool,
 }
@@ -110,11 +120,24 @@ impl MemoryReceiver {
         }
         let room = self.max_unsettled.saturating_sub(self.unsettled.len()).min(max);
         let room = if self.paused || state.fault == Fault::Hangs { 0 } else { room };
-        let messages = take(&mut state, &self.queue, self.consumer, room);
+        let mut messages = Vec::new();
+        while messages.len() < room {
+            let bytes = self.room_in_bytes();
+            let Some(message) = take(&mut state, &self.queue, self.consumer, bytes) else { break };
+            self.unsettled.insert(message.tag, message.payload.len());
+            messages.push(message);
+        }
         drop(state);
-        self.unsettled.extend(messages.iter().map(|message| message.tag));
         let source = self.source();
         Ok((!messages.is_empty()).then_some(Received::Messages { source, messages }))
+    }
+
+    /// What is too large for all of it comes alone.
+    fn room_in_bytes(&self) -> usize {
+        match self.unsettled.is_empty() {
+            true => usize::MAX,
+            false => self.max_unsettled_bytes.saturating_sub(self.unsettled.values().sum()),
+        }
     }
 
     fn detach(&self) {
@@ -128,18 +151,10 @@ impl MemoryReceiver {
     }
 }
 
-fn take(state: &mut State, queue: &str, consumer: u64, room: usize) -> Vec<Incoming> {
-    let mut messages = Vec::new();
-    while messages.len() < room {
-        state.last_tag += 1;
-        let tag = Tag(state.last_tag);
-        let Some(found) = state.queues.get_mut(queue).and_then(|queue| queue.take(consumer, tag))
-        else {
-            break;
-        };
-        messages.push(found);
-    }
-    messages
+fn take(state: &mut State, queue: &str, consumer: u64, bytes: usize) -> Option<Incoming> {
+    state.last_tag += 1;
+    let tag = Tag(state.last_tag);
+    state.queues.get_mut(queue)?.take(consumer, tag, bytes)
 }
 
 #[async_trait]
@@ -168,7 +183,7 @@ impl Receiver for MemoryReceiver {
     async fn settle(&mut self, settled: &[(Tag, Settle)]) -> Result<()> {
         self.connected(&self.broker.state())?;
         for (tag, settle) in settled {
-            if !self.unsettled.remove(tag) {
+            if self.unsettled.remove(tag).is_none() {
                 continue;
             }
             let settled = match settle {

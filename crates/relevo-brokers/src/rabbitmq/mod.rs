@@ -4,7 +4,7 @@
 //! - `connect`: connections with TLS, within a limit
 //! - `headers`: an event as properties and headers, and back
 //! - `publisher`, `window`, `answer`: confirms, how many may be missing, what each means
-//! - `subscriber`, `receiver`: deliveries, settled last
+//! - `subscriber`, `receiver`, `prefetch`: deliveries, settled last, and how many may be unsettled
 //! - `topology`: exchanges, queues and bindings as data
 
 mod answer;
@@ -13,6 +13,7 @@ mod connect;
 #[doc(hidden)]
 pub mod fuzzing;
 mod headers;
+mod prefetch;
 mod publisher;
 mod receiver;
 mod subscriber;

@@ -1,4 +1,5 @@
 use super::connect::{confirming, reason, within};
+use super::prefetch::Prefetch;
 use super::subscriber::{DeadLetterTo, Rung};
 use super::{failed, headers};
 use async_trait::async_trait;
@@ -10,10 +11,11 @@ use lapin::options::{BasicAckOptions, BasicPublishOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{Acker, BasicProperties, Channel, Confirmation, Connection, Consumer};
 use relevo_core::broker::{Incoming, Received, Receiver, Settle, Source, Tag, dead_header};
-use relevo_core::{Error, Kind, Result};
+use relevo_core::{Kind, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -70,11 +72,12 @@ fn count(incoming: &mut Incoming) {
 /// Deliveries of one connection. A paused queue is not read: what the broker has sent ahead, at most the prefetch,
 /// waits here, and the rest there; so a pause neither reorders nor hands the queue to another consumer.
 pub(super) struct RabbitMqReceiver {
-    connection: Connection,
+    connection: Arc<Connection>,
     queues: Vec<Queue>,
     ladder: Vec<Rung>,
     dead_letters: Option<DeadLetterTo>,
     limit: Duration,
+    prefetch: Prefetch,
     held: HashMap<Tag, Held>,
     /// What is handed out again when it is due.
     later: BTreeMap<(Instant, Tag), Held>,
@@ -97,13 +100,15 @@ impl RabbitMqReceiver {
         ladder: Vec<Rung>,
         dead_letters: Option<DeadLetterTo>,
         limit: Duration,
+        prefetch: Prefetch,
     ) -> Self {
         Self {
-            connection,
+            connection: Arc::new(connection),
             queues,
             ladder,
             dead_letters,
             limit,
+            prefetch,
             held: HashMap::new(),
             later: BTreeMap::new(),
             last_tag: 0,
@@ -189,9 +194,23 @@ impl RabbitMqReceiver {
             return Err(failed(Kind::DestinationDown, "the connection was lost"));
         }
         match self.queues.iter().any(|queue| queue.consumer.is_some()) {
-            true => Ok(()),
+            true => self.bounded(),
             false => Err(failed(Kind::DestinationRefused, "every consumed queue was deleted")),
         }
+    }
+
+    /// What was sent ahead cannot be sent back but all together, by ending.
+    fn bounded(&self) -> Result<()> {
+        let unsettled = self.held.values().chain(self.later.values());
+        let bytes = unsettled.map(|held| held.incoming.payload.len()).sum();
+        let Some(fitting) = self.prefetch.narrow(self.held.len() + self.later.len(), bytes) else {
+            return Ok(());
+        };
+        let most = self.prefetch.max_bytes();
+        let why = format!(
+            "{bytes} bytes are unsettled, more than {most}: consumed anew with a prefetch of {fitting}"
+        );
+        Err(failed(Kind::DestinationDown, why))
     }
 
     fn rung(&self, after: Duration) -> Option<String> {
@@ -208,7 +227,7 @@ impl RabbitMqReceiver {
         let more = [(dead_header::TOPIC, held.incoming.topic.as_str()), (CLIMBED, times.as_str())];
         let properties = headers::with_headers(&uncounted(&held.properties), &more);
         self.forward("", &queue, &held.incoming.payload, properties).await?;
-        told(held.acker.ack(BasicAckOptions::default()).await)
+        acknowledge(&[held], self.limit).await
     }
 
     async fn put_away(&mut self, held: Held, reason: &str) -> Result<()> {
@@ -226,7 +245,7 @@ impl RabbitMqReceiver {
         let properties = headers::with_headers(&uncounted(&held.properties), &more);
         let key = to.routing_key.as_deref().unwrap_or(&held.incoming.topic);
         self.forward(&to.exchange, key, &held.incoming.payload, properties).await?;
-        told(held.acker.ack(BasicAckOptions::default()).await)
+        acknowledge(&[held], self.limit).await
     }
 
     /// Stores a message elsewhere, confirmed and routed, before it is acknowledged here.
@@ -264,6 +283,14 @@ impl RabbitMqReceiver {
             _ => Err(refused("the broker did not take it".into())),
         }
     }
+}
+
+/// Within the limit: what a connection that breaks is told meanwhile may never get an answer.
+async fn acknowledge(done: &[Held], limit: Duration) -> Result<()> {
+    let telling = join_all(done.iter().map(|held| held.acker.ack(BasicAckOptions::default())));
+    let late = |_| failed(Kind::DestinationDown, "an acknowledgement does not come to an end");
+    let answers = tokio::time::timeout(limit, telling).await.map_err(late)?;
+    answers.into_iter().try_for_each(told)
 }
 
 /// Whether the broker was told: a channel that is gone has told nobody.
@@ -327,11 +354,7 @@ impl Receiver for RabbitMqReceiver {
                 _ => done.push(held),
             }
         }
-        let acknowledging = done.iter().map(|held| held.acker.ack(BasicAckOptions::default()));
-        for answer in join_all(acknowledging).await {
-            told(answer)?;
-        }
-        Ok(())
+        acknowledge(&done, self.limit).await
     }
 
     async fn pause(&mut self, source: &Source) -> Result<()> {
@@ -345,10 +368,29 @@ impl Receiver for RabbitMqReceiver {
     }
 
     async fn close(self: Box<Self>) -> Result<()> {
-        let closing = self.connection.close(200, "relevo stops".into());
-        within(CLOSE_LIMIT, "closing", closing)
-            .await
-            .map_err(|why| -> Error { failed(Kind::DestinationDown, why) })
+        hang_up(&self.connection).await.map_err(|why| failed(Kind::DestinationDown, why))
+    }
+}
+
+async fn hang_up(connection: &Connection) -> std::result::Result<(), String> {
+    within(CLOSE_LIMIT, "closing", connection.close(200, "relevo stops".into())).await
+}
+
+impl Drop for RabbitMqReceiver {
+    /// The connection ends before its consumers do. A consumer that is dropped is cancelled, and with a single active
+    /// one the broker goes on with the next while messages are still in hand here: they would come back too late.
+    fn drop(&mut self) {
+        let queues = std::mem::take(&mut self.queues);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let connection = self.connection.clone();
+        if connection.status().connected() {
+            runtime.spawn(async move {
+                if let Err(why) = hang_up(&connection).await {
+                    tracing::debug!(%why, "a dropped receiver did not end in good order");
+                }
+                drop(queues);
+            });
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 use super::config::RabbitMqConfig;
 use super::connect::{connect, within};
+use super::prefetch::Prefetch;
 use super::receiver::{Queue, RabbitMqReceiver};
 use super::{BINDING, NAME, capabilities, failed};
 use async_trait::async_trait;
@@ -35,7 +36,7 @@ pub struct DeadLetterTo {
 pub struct RabbitMqSubscriber {
     config: RabbitMqConfig,
     queues: Vec<String>,
-    prefetch: u16,
+    prefetch: Prefetch,
     ladder: Vec<Rung>,
     dead_letters: Option<DeadLetterTo>,
 }
@@ -46,7 +47,7 @@ impl RabbitMqSubscriber {
         Self {
             config,
             queues: vec![queue.into()],
-            prefetch: 100,
+            prefetch: Prefetch::new(100, 16 << 20),
             ladder: Vec::new(),
             dead_letters: None,
         }
@@ -58,9 +59,16 @@ impl RabbitMqSubscriber {
         self
     }
 
-    /// Most unsettled messages of a queue.
+    /// Most unsettled messages of a queue (default 100).
     pub fn prefetch(mut self, messages: u16) -> Self {
-        self.prefetch = messages.max(1);
+        self.prefetch = Prefetch::new(messages, self.prefetch.max_bytes());
+        self
+    }
+
+    /// Most bytes of unsettled messages (default 16 MiB). RabbitMQ counts messages only, so a receiver that holds more
+    /// ends, and the next one has a prefetch that fits; a larger message comes alone.
+    pub fn prefetch_bytes(mut self, bytes: usize) -> Self {
+        self.prefetch = Prefetch::new(self.prefetch.messages(), bytes);
         self
     }
 
@@ -111,11 +119,12 @@ impl Subscriber for RabbitMqSubscriber {
 
     async fn open(&self) -> Result<Box<dyn Receiver>> {
         let limit = self.config.connect_timeout;
+        let prefetch = self.prefetch.next();
         let connection = connect(&self.config, "consumes").await;
         let connection = connection.map_err(|why| failed(Kind::DestinationDown, why))?;
         let opening = async {
             let channel = connection.create_channel().await?;
-            channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
+            channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
             Ok(channel)
         };
         let channel = within(limit, "opening a channel", opening).await;
@@ -131,6 +140,7 @@ impl Subscriber for RabbitMqSubscriber {
             self.ladder.clone(),
             self.dead_letters.clone(),
             self.config.confirm_timeout,
+            self.prefetch.clone(),
         )))
     }
 }

@@ -90,8 +90,9 @@ impl Subscriber for Box<dyn Subscriber> {
 /// Messages in, each settled once, in any order; acknowledging is always last.
 ///
 /// # Contract
-/// - At most as many messages are unsettled as the adapter's configuration says; then nothing more comes until
-///   some are settled: memory stays bounded.
+/// - At most as many messages, and bytes of them, are unsettled as the adapter's configuration says; then nothing more
+///   comes until some are settled: memory stays bounded. A message larger than that comes alone. Where the broker
+///   counts messages only, a receiver that holds too many bytes ends, and the next one holds fewer messages.
 /// - An error of [`Receiver::next`] or [`Receiver::settle`] ends this receiver: open another. What was not settled
 ///   comes again.
 /// - Settling a tag twice, or one of a revoked source, does nothing.

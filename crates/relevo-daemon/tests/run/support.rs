@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -69,6 +70,7 @@ pub(crate) struct Daemon {
     said: Arc<Mutex<String>>,
     pub(crate) printed: Arc<Mutex<String>>,
     pub(crate) address: String,
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Daemon {
@@ -100,9 +102,9 @@ impl Daemon {
 
     fn launch(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let printed = collect(child.stdout.take().unwrap());
-        let said = collect(child.stderr.take().unwrap());
-        Self { child, said, printed, address: String::new() }
+        let (printed, out) = collect(child.stdout.take().unwrap());
+        let (said, err) = collect(child.stderr.take().unwrap());
+        Self { child, said, printed, address: String::new(), readers: vec![out, err] }
     }
 
     /// What it said so far.
@@ -114,13 +116,15 @@ impl Daemon {
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and for its last words.
     pub(crate) async fn end(&mut self) -> ExitStatus {
-        eventually("the daemon ends", || {
+        let status = eventually("the daemon ends", || {
             let status = self.child.try_wait().unwrap();
             async move { status }
         })
-        .await
+        .await;
+        self.readers.drain(..).for_each(|reader| reader.join().unwrap());
+        status
     }
 
     /// Asks for a path: the status and the body.
@@ -159,17 +163,19 @@ impl Drop for Daemon {
     }
 }
 
-fn collect(stream: impl std::io::Read + Send + 'static) -> Arc<Mutex<String>> {
+type Collected = (Arc<Mutex<String>>, JoinHandle<()>);
+
+fn collect(stream: impl std::io::Read + Send + 'static) -> Collected {
     let text = Arc::new(Mutex::new(String::new()));
     let into = text.clone();
-    std::thread::spawn(move || {
+    let reader = std::thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
             let mut text = into.lock().unwrap();
             text.push_str(&line);
             text.push('\n');
         }
     });
-    text
+    (text, reader)
 }
 
 /// One request as it came.

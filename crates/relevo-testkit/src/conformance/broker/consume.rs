@@ -1,7 +1,7 @@
 //! What arrives, how much of it at once, and what becomes of it.
 
 use super::Rig;
-use super::rig::{assert_quiet, drain, ids, next, settle_all, take};
+use super::rig::{assert_quiet, drain, hold, ids, next, settle_all, take};
 use super::world::{Consuming, Raw};
 use crate::eventually;
 use crate::eventually::PATIENCE;
@@ -70,6 +70,93 @@ pub async fn no_more_than_the_limit_is_unsettled(rig: &Rig) -> Result<()> {
     }
     settle_all(&mut receiver, &held).await?;
     receiver.close().await
+}
+
+/// What fits into so many bytes: a receiver that got too many ends, and the next one does not.
+async fn held_within(rig: &Rig, bytes: usize) -> Result<(Box<dyn Receiver>, Vec<Incoming>)> {
+    let subscriber = rig.world.subscriber(Consuming::at_most(100).bytes(bytes))?;
+    let began = Instant::now();
+    loop {
+        let mut receiver = subscriber.open().await?;
+        match hold(&mut receiver).await {
+            Ok(held) => return Ok((receiver, held)),
+            Err(error) if began.elapsed() > PATIENCE => return Err(error),
+            Err(_) => receiver.close().await?,
+        }
+    }
+}
+
+fn bytes_of(messages: &[Incoming]) -> usize {
+    messages.iter().map(|message| message.payload.len()).sum()
+}
+
+/// A slow consumer of large messages: what is too much waits at the broker, and comes when there is room.
+pub async fn no_more_bytes_than_the_limit_are_unsettled(rig: &Rig) -> Result<()> {
+    const LIMIT: usize = 100_000;
+    let events: Vec<_> = (0..40).map(|n| rig.sized(n, 30_000)).collect();
+    rig.store(&rig.world.publisher()?, &events).await;
+    let (mut receiver, mut held) = held_within(rig, LIMIT).await?;
+    let mut came: BTreeSet<EventId> = held.iter().map(|message| id_of(rig, message)).collect();
+    while came.len() < events.len() {
+        assert!(bytes_of(&held) <= LIMIT && !held.is_empty(), "{} bytes", bytes_of(&held));
+        settle_all(&mut receiver, &held).await?;
+        held = hold(&mut receiver).await?;
+        came.extend(held.iter().map(|message| id_of(rig, message)));
+    }
+    assert_eq!(came, ids(&events).into_iter().collect());
+    settle_all(&mut receiver, &held).await?;
+    assert_quiet(&mut receiver).await;
+    receiver.close().await
+}
+
+/// It must get through, or nothing behind it does.
+pub async fn a_message_over_the_limit_comes_alone(rig: &Rig) -> Result<()> {
+    let events: Vec<_> = (0..3).map(|n| rig.sized(n, 30_000)).collect();
+    rig.store(&rig.world.publisher()?, &events).await;
+    let (mut receiver, mut held) = held_within(rig, 20_000).await?;
+    let mut came = BTreeSet::new();
+    loop {
+        assert_eq!(held.len(), 1, "one at a time");
+        came.insert(id_of(rig, &held[0]));
+        settle_all(&mut receiver, &held).await?;
+        if came.len() == events.len() {
+            return receiver.close().await;
+        }
+        held = hold(&mut receiver).await?;
+    }
+}
+
+/// The last first, two of them to come again, after what followed them or before it: each is known by its own id, and
+/// once settled is gone.
+pub async fn deliveries_out_of_order_are_settled_each_for_itself(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    let events: Vec<_> = (0..6).map(|n| rig.keyed("k", n)).collect();
+    for event in &events {
+        rig.store(&publisher, std::slice::from_ref(event)).await;
+    }
+    let mut receiver = rig.receiver(20).await?;
+    let first = take(&mut receiver, 6).await?;
+    let soon = Settle::RetryAfter(Duration::from_millis(300));
+    for (place, message) in first.iter().enumerate().rev() {
+        let settle = if [0, 3].contains(&place) { soon.clone() } else { Settle::Done };
+        receiver.settle(&[(message.tag, settle)]).await?;
+    }
+    let later = rig.keyed("k", 6);
+    rig.store(&publisher, std::slice::from_ref(&later)).await;
+    let mut came = BTreeSet::new();
+    // A broker that keeps places hands out what followed when this is settled.
+    for _ in 0..3 {
+        let message = take(&mut receiver, 1).await?.remove(0);
+        let id = id_of(rig, &message);
+        assert_eq!(message.redelivered, id != later.id, "{message:?}");
+        came.insert(id);
+        settle_all(&mut receiver, &[message]).await?;
+    }
+    assert_eq!(came, BTreeSet::from([events[0].id, events[3].id, later.id]));
+    assert_quiet(&mut receiver).await;
+    receiver.close().await?;
+    assert_quiet(&mut rig.receiver(20).await?).await;
+    Ok(())
 }
 
 /// In one call, in two, and in different ways.
@@ -350,6 +437,28 @@ pub async fn a_source_has_one_consumer_at_a_time(rig: &Rig) -> Result<()> {
     rig.store(&publisher, &more).await;
     drain(rig, &mut receivers[0], &ids(&more)).await?;
     Ok(())
+}
+
+/// Also if the other is dropped with messages in hand: they come before what followed them.
+pub async fn who_takes_over_begins_where_the_other_was(rig: &Rig) -> Result<()> {
+    let subscriber = rig.world.subscriber(Consuming::at_most(4).exclusively())?;
+    let publisher = rig.world.publisher()?;
+    let mut first = subscriber.open().await?;
+    let events: Vec<_> = (0..20).map(|n| rig.keyed("k", n)).collect();
+    for event in &events {
+        rig.store(&publisher, std::slice::from_ref(event)).await;
+    }
+    take(&mut first, 4).await?;
+    let mut second = subscriber.open().await?;
+    drop(first);
+    let mut came = Vec::new();
+    while came.len() < events.len() {
+        let message = take(&mut second, 1).await?.remove(0);
+        came.push(id_of(rig, &message));
+        settle_all(&mut second, &[message]).await?;
+    }
+    assert_eq!(came, ids(&events));
+    second.close().await
 }
 
 /// Every delivery of a message names the same place, and no other message names it.

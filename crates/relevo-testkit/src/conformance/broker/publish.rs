@@ -1,7 +1,8 @@
 //! What a confirm means, and what is refused.
 
 use super::Rig;
-use super::rig::{drain, ids, publish, settle_all, take};
+use super::rig::{QUIET, drain, ids, publish, settle_all, take};
+use super::world::Fault;
 use crate::eventually;
 use relevo_core::broker::Confirm;
 use relevo_core::event::{Event, NewEvent};
@@ -160,6 +161,59 @@ pub async fn a_second_copy_of_an_id_is_dropped(rig: &Rig) -> Result<()> {
         rig.store(&rig.world.publisher()?, &events).await;
     }
     assert_eq!(rig.world.stored().await?, 20);
+    Ok(())
+}
+
+/// Counted at the broker, which answers nobody: what it has is all that was sent without a confirm.
+async fn unconfirmed(rig: &Rig, window: (usize, usize), events: Vec<Event>) -> Result<usize> {
+    let publisher = rig.world.publisher_within(window.0, window.1)?;
+    rig.store(&publisher, &[rig.event(0)]).await;
+    rig.world.fault(Fault::WithholdsAnswers).await?;
+    let lanes = events.chunks(20).map(|lane| {
+        let (publisher, lane) = (publisher.clone(), lane.to_vec());
+        tokio::spawn(async move { publish(&publisher, &lane).await })
+    });
+    let lanes: Vec<_> = lanes.collect();
+    let most = stops_at(rig).await?;
+    rig.world.fault(Fault::None).await?;
+    for lane in lanes {
+        let confirms = lane.await.unwrap_or_default();
+        assert_eq!(confirms.len(), 20, "everybody gets an answer when the connection is gone");
+    }
+    rig.store_in_the_end(&publisher, &events).await;
+    Ok(most - 1)
+}
+
+/// How much is stored when something has come, and nothing more does for a while.
+async fn stops_at(rig: &Rig) -> Result<usize> {
+    if rig.world.answers_later() {
+        eventually("something on its way", async || {
+            rig.world.stored().await.is_ok_and(|stored| stored > 1).then_some(())
+        })
+        .await;
+    }
+    let (mut stored, mut quiet) = (rig.world.stored().await?, 0);
+    while quiet < 3 {
+        tokio::time::sleep(QUIET).await;
+        let now = rig.world.stored().await?;
+        quiet = if now == stored { quiet + 1 } else { 0 };
+        stored = now;
+    }
+    Ok(stored)
+}
+
+/// Over all lanes together.
+pub async fn no_more_messages_than_the_window_are_unconfirmed(rig: &Rig) -> Result<()> {
+    let unconfirmed = unconfirmed(rig, (7, 16 << 20), rig.events(1..81)).await?;
+    assert!(unconfirmed <= 7, "{unconfirmed} of 7");
+    Ok(())
+}
+
+/// Three of these fit, a fourth does not.
+pub async fn no_more_bytes_than_the_window_are_unconfirmed(rig: &Rig) -> Result<()> {
+    let events = (1..81).map(|n| rig.sized(n, 3000)).collect();
+    let unconfirmed = unconfirmed(rig, (1000, 10_240), events).await?;
+    assert!(unconfirmed <= 3, "{unconfirmed} of 3");
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Nothing that comes within this time is taken as nothing that comes.
-const QUIET: Duration = Duration::from_millis(400);
+pub(super) const QUIET: Duration = Duration::from_millis(400);
 
 /// A world, and the hands that cases are written with.
 pub struct Rig {
@@ -35,6 +35,12 @@ impl Rig {
     pub(super) fn keyed(&self, key: &str, n: usize) -> Event {
         let event = NewEvent::bytes(self.world.topic(), format!("payload {n}").into_bytes());
         Event::stored(event.key(key), chrono::Utc::now())
+    }
+
+    /// An event of so many bytes, of a key of its own.
+    pub(super) fn sized(&self, n: usize, bytes: usize) -> Event {
+        let event = NewEvent::bytes(self.world.topic(), vec![b'x'; bytes]);
+        Event::stored(event.key(format!("key-{n}")), chrono::Utc::now())
     }
 
     /// An event that leads nowhere.
@@ -135,6 +141,17 @@ pub(super) async fn settle_all(
     let done: Vec<(Tag, Settle)> =
         messages.iter().map(|message| (message.tag, Settle::Done)).collect();
     receiver.settle(&done).await
+}
+
+/// What comes until nothing does for a while, none of it settled.
+pub(super) async fn hold(receiver: &mut Box<dyn Receiver>) -> Result<Vec<Incoming>> {
+    let mut held = next(receiver, 50).await?.1;
+    while let Ok(received) = tokio::time::timeout(QUIET, receiver.next(50)).await {
+        if let Received::Messages { messages, .. } = received? {
+            held.extend(messages);
+        }
+    }
+    Ok(held)
 }
 
 /// Nothing comes for a while.

@@ -30,6 +30,11 @@ pub trait BrokerWorld: Send + Sync {
         false
     }
 
+    /// Messages are on their way before they are answered. Otherwise each is answered before the next one goes.
+    fn answers_later(&self) -> bool {
+        true
+    }
+
     /// A topic that leads to the destination.
     fn topic(&self) -> String;
 
@@ -41,6 +46,10 @@ pub trait BrokerWorld: Send + Sync {
 
     /// A publisher with a connection of its own.
     fn publisher(&self) -> Result<Arc<dyn Publisher>>;
+
+    /// The same, with at most so many messages and bytes unconfirmed, which waits for confirms longer than any case
+    /// takes. A message that is larger goes alone.
+    fn publisher_within(&self, messages: usize, bytes: usize) -> Result<Arc<dyn Publisher>>;
 
     /// A subscriber to the destination, where the adapter declares `consumes`.
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>>;
@@ -78,6 +87,8 @@ pub trait BrokerWorld: Send + Sync {
 pub struct Consuming {
     /// Most unsettled messages.
     pub max_unsettled: usize,
+    /// Most bytes of them; a larger message comes alone.
+    pub max_unsettled_bytes: usize,
     /// One consumer at a time for each source, where the adapter declares `exclusive_sources`.
     pub exclusive: bool,
 }
@@ -85,7 +96,13 @@ pub struct Consuming {
 impl Consuming {
     /// At most so many unsettled messages; consumers share the destination.
     pub fn at_most(max_unsettled: usize) -> Self {
-        Self { max_unsettled, exclusive: false }
+        Self { max_unsettled, max_unsettled_bytes: 64 << 20, exclusive: false }
+    }
+
+    /// At most so many bytes of them.
+    pub fn bytes(mut self, max_unsettled_bytes: usize) -> Self {
+        self.max_unsettled_bytes = max_unsettled_bytes;
+        self
     }
 
     /// One consumer at a time.
@@ -110,6 +127,8 @@ pub enum Fault {
     /// The next message with this text in it reaches the broker; its answer does not come back, and the connection
     /// breaks.
     LosesAnswerTo(String),
+    /// Everything reaches the broker, and nothing it answers comes back.
+    WithholdsAnswers,
 }
 
 /// A message as any program may send it: header values need not be text.

@@ -1,0 +1,121 @@
+use super::{Both, end};
+use crate::script::{Act, Script};
+use crate::world::{Terms, by_key, effects, quick};
+use relevo_core::Result;
+use relevo_core::broker::dead_header;
+use relevo_core::dead_letters::DeadFilter;
+use relevo_core::retry::RetryPolicy;
+use relevo_testkit::eventually;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+const STEP: Duration = Duration::from_millis(300);
+
+fn left_to_broker(policy: RetryPolicy) -> Terms {
+    Terms { at_broker: Some(policy), ..quick().into() }
+}
+
+/// Neither the log nor the dead letters of the database know of anything.
+async fn assert_nothing_landed(both: &Both<'_>) -> Result<()> {
+    assert!(both.world.operate().peek(0, 10).await?.is_empty());
+    let letters = both.world.operate().dead_letters(&DeadFilter::default(), None, 10).await?;
+    assert!(letters.is_empty(), "{letters:?}");
+    Ok(())
+}
+
+/// One delivery, and one after each step; then it is put away where the broker keeps such things.
+pub async fn what_fails_is_tried_again_by_the_broker_and_ends_in_its_dead_letters(
+    both: &Both<'_>,
+) -> Result<()> {
+    let script = Script::new(|event, _| match event.payload == "bad" {
+        true => Act::Fail("the printer is on fire"),
+        false => Act::Done,
+    });
+    let terms = left_to_broker(RetryPolicy::ladder([STEP, STEP]));
+    let consuming = both.consume_on(both.subscriber()?, terms, &script).await;
+    let bad = both.event("k", "bad");
+    both.store(std::slice::from_ref(&bad)).await;
+    let letter = eventually("the dead letter", async || both.broker.dead().await.ok()?.pop()).await;
+    assert_eq!((script.attempts(bad.id), &letter.payload[..]), (3, &b"bad"[..]));
+    let reason = letter.text(dead_header::REASON).unwrap_or_default();
+    assert!(reason.contains("attempt 3") && reason.contains("on fire"), "{reason}");
+    both.store(&[both.event("k", 1), both.event("k", 2)]).await;
+    assert_eq!(by_key(&effects(&*both.world, 2).await)["k"], ["1", "2"]);
+    end(consuming).await;
+    assert_eq!(both.broker.dead().await?.len(), 1);
+    assert_nothing_landed(both).await
+}
+
+/// Elsewhere what followed it takes effect meanwhile.
+pub async fn a_retry_keeps_its_place_where_the_broker_says_so_and_only_there(
+    both: &Both<'_>,
+) -> Result<()> {
+    let mended = Arc::new(AtomicBool::new(false));
+    let seen = mended.clone();
+    let script = Script::new(move |event, _| match event.payload == "0" {
+        true if !seen.load(Ordering::SeqCst) => Act::Fail("not yet"),
+        _ => Act::Done,
+    });
+    let terms = left_to_broker(RetryPolicy::linear(STEP, STEP).max_attempts(1_000_000));
+    let consuming = both.consume_on(both.subscriber()?, terms, &script).await;
+    let events: Vec<_> = (0..3).map(|n| both.event("k", n)).collect();
+    both.store(&events).await;
+    let keeps = both.broker.capabilities().order_on_retry;
+    if !keeps {
+        effects(&*both.world, 2).await;
+    }
+    let tried = || script.attempts(events[0].id) > 4;
+    eventually("some attempts", async || tried().then_some(())).await;
+    assert_eq!(both.world.effects().await.len(), if keeps { 0 } else { 2 });
+    mended.store(true, Ordering::SeqCst);
+    let rows = effects(&*both.world, 3).await;
+    let order = if keeps { ["0", "1", "2"] } else { ["1", "2", "0"] };
+    assert_eq!(by_key(&rows)["k"], order);
+    end(consuming).await;
+    assert_nothing_landed(both).await
+}
+
+/// What this thread logs.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn text(&self) -> String {
+        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&log).into_owned()
+    }
+}
+
+/// And nothing where it is kept, or where what fails lands.
+pub async fn a_consumer_says_at_its_start_that_order_is_not_kept(both: &Both<'_>) -> Result<()> {
+    let ladder = || left_to_broker(RetryPolicy::ladder([STEP]));
+    for (terms, left) in [(ladder(), true), (quick().into(), false)] {
+        let log = Log::default();
+        let writer = log.clone();
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        let listening = tracing::subscriber::set_default(lines.finish());
+        let consuming = both.consume_on(both.subscriber()?, terms, &Script::done()).await;
+        drop(listening);
+        let warned = left && !both.broker.capabilities().order_on_retry;
+        let text = log.text();
+        let said = text.lines().any(|line| {
+            let words = ["WARN", "later messages of its key are worked before it", "once"];
+            words.iter().all(|word| line.contains(word)) && line.contains(both.broker.name())
+        });
+        assert_eq!(said, warned, "{text}");
+        end(consuming).await;
+    }
+    Ok(())
+}
