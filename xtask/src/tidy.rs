@@ -225,11 +225,11 @@ fn missing_test(files: &Files, test: &str, place: &str) -> Option<String> {
     (!found).then(|| format!("there is no test {name} in {}", file.trim_start_matches('/')))
 }
 
-/// What a page says hunts a fault must be there: the last column of tables under `| ... | Here |` names mutants, tests and
-/// files of tests.
+/// What a page of `docs` says hunts a fault must be there: the last column of tables under `| ... | Here |` names mutants,
+/// tests and files of tests.
 fn named_hunters(files: &Files) -> Vec<String> {
     let mut complaints = Vec::new();
-    for (path, text) in files.with_extension("md") {
+    for (path, text) in files.with_extension("md").filter(|(path, _)| path.starts_with("docs")) {
         for (line, row) in rows_of_hunters(text) {
             let here = row.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
             // Odd pieces between backquotes are code.
