@@ -27,8 +27,8 @@ cargo xtask tidy      only the last line
   deny     licences, bans, sources (deny.toml)   said aloud if cargo-deny is not installed
   tidy     every error code has a page in docs/errors and every page a code; no source file
            over 800 lines; no path of somebody's machine; local links in Markdown resolve;
-           tests that a page names as proof exist; hooks for tests are not called by
-           shipped code; no banned crate in Cargo.lock
+           tests and mutants that a page names as proof exist; hooks for tests are not
+           called by shipped code; no banned crate in Cargo.lock
 ";
 
 pub(crate) const HELP_TEST: &str = "\

@@ -27,6 +27,7 @@ pub(crate) fn run() -> Result<()> {
         broken_links(&files),
         error_pages(&files),
         named_tests(&files),
+        named_hunters(&files),
         used_hooks(&files),
         banned_crates(&dependencies()?),
     ]
@@ -224,6 +225,64 @@ fn missing_test(files: &Files, test: &str, place: &str) -> Option<String> {
     (!found).then(|| format!("there is no test {name} in {}", file.trim_start_matches('/')))
 }
 
+/// What a page of `docs` says hunts a fault must be there: the last column of tables under `| ... | Here |` names mutants,
+/// tests and files of tests.
+fn named_hunters(files: &Files) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, text) in files.with_extension("md").filter(|(path, _)| path.starts_with("docs")) {
+        for (line, row) in rows_of_hunters(text) {
+            let here = row.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+            // Odd pieces between backquotes are code.
+            let named = here.split('`').skip(1).step_by(2);
+            complaints.extend(
+                named
+                    .filter(|name| !is_hunter(files, name))
+                    .map(|name| format!("{}:{line}: there is no {name}", path.display())),
+            );
+        }
+    }
+    complaints
+}
+
+/// The rows of such tables, with their lines.
+fn rows_of_hunters(text: &str) -> Vec<(usize, &str)> {
+    let mut rows = Vec::new();
+    let mut inside = false;
+    for (number, line) in text.lines().enumerate() {
+        let heading = line.starts_with('|') && line.ends_with("| Here |");
+        inside = heading || (inside && line.starts_with('|'));
+        if inside && !heading && !line.starts_with("|---") {
+            rows.push((number + 1, line));
+        }
+    }
+    rows
+}
+
+/// A mutant is written `LikeThis`, a test `like_this`, a file of tests `like_this.rs`; anything else is no name of ours.
+fn is_hunter(files: &Files, name: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if let Some(stem) = name.strip_suffix(".rs") {
+        let file = format!("/{stem}.rs");
+        return files.0.iter().any(|(path, _)| format!("/{}", path.display()).ends_with(&file));
+    }
+    let is = |home: &str, heading: &str| {
+        let at = |path: &Path| path.display().to_string().ends_with(home);
+        files.with_extension("rs").any(|(path, text)| at(path) && text.contains(heading))
+    };
+    match name.chars().next() {
+        _ if !name.chars().all(word) => true,
+        Some(first)
+            if first.is_ascii_uppercase() && name.chars().any(|c| c.is_ascii_lowercase()) =>
+        {
+            is("relevo-core/src/mutants.rs", &format!(" {name} = \""))
+        }
+        Some(first) if first.is_ascii_lowercase() && name.contains('_') => {
+            is("", &format!("fn {name}("))
+        }
+        _ => true,
+    }
+}
+
 /// A hook for tests that shipped code calls is no hook for tests.
 fn used_hooks(files: &Files) -> Vec<String> {
     let mut complaints = Vec::new();
@@ -324,6 +383,22 @@ mod tests {
         ] {
             assert_eq!(of(wrong).len(), 1, "{wrong}");
             assert!(of(wrong)[0].starts_with("docs/g.md:3: there is no test"), "{:?}", of(wrong));
+        }
+    }
+
+    #[test]
+    fn what_hunts_a_fault_by_name_must_be_there() {
+        let of = |row: &str| {
+            let table = format!("| Trap | Here |\n|---|---|\n{row}\n\n| a | `Nobody` |");
+            let mutants = ("crates/relevo-core/src/mutants.rs", "    NoFence = \"none\";");
+            let tests = ("a/tests/kills.rs", "async fn nothing_is_lost() {}");
+            named_hunters(&files(&[("docs/h.md", &table), mutants, tests]))
+        };
+        let good = "| `x` | `NoFence`, `nothing_is_lost` in `kills.rs`; `SIGKILL`, `kill -9` |";
+        assert_eq!(of(good), Vec::<String>::new());
+        for wrong in ["| x | `NoFences` |", "| x | `nothing_is` |", "| x | `skills.rs` |"] {
+            assert_eq!(of(wrong).len(), 1, "{wrong}");
+            assert!(of(wrong)[0].starts_with("docs/h.md:3: there is no "), "{:?}", of(wrong));
         }
     }
 

@@ -77,6 +77,7 @@ mutants! {
     DeadLetterDropped = "an event that failed for good leaves no dead letter";
     DeadStaysParked = "a dead letter is written and its event goes on waiting";
     SkipNotNoted = "a skip leaves no trace";
+    SkipOfAnother = "a skip is noted under another event of its batch";
     ReplayTwice = "a request is carried out again each time it is seen";
     ReplayStripsHeaders = "a replayed dead letter has lost its headers";
     AcknowledgeFirst = "a consumer acknowledges before its effect commits";
@@ -84,6 +85,7 @@ mutants! {
     DedupOutsideEffect = "a consumer marks a message as seen in a transaction of its own";
     InboxRemembersHighest = "the inbox knows a message by the highest number it has seen";
     InboxByDay = "the inbox has seen a message only if it was on the same day";
+    LooksBeforeItNotes = "the inbox looks which keys wait before it has noted the messages, which may take time";
     LandingDropped = "what fails is acknowledged, and lands nowhere";
     LandsApart = "what fails lands after, and apart from, its note in the inbox";
     LandsAlone = "what follows a failed message of its key in the batch is handed over";
@@ -92,6 +94,7 @@ mutants! {
     LandedUnderNewId = "a handler is given what landed under an id of its own";
     ShortInbox = "inbox rows are forgotten while copies may still come";
     UnboundedQueue = "a lane reads on whatever it holds in memory";
+    UnboundedIntake = "a consumer receives on whatever waits in its memory";
 }
 
 thread_local! {

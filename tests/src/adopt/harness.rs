@@ -96,7 +96,10 @@ impl StoreUnderTest for UnderTest {
             }
             false => {
                 let conn = self.db.connection();
-                conn.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
+                // On a thread of its own: it waits for whoever writes.
+                let begin = move || conn.execute_batch("BEGIN IMMEDIATE").map(|()| conn);
+                let begun = tokio::task::spawn_blocking(begin).await.map_err(failed)?;
+                let conn = begun.map_err(failed)?;
                 Ok(Box::new(SqliteWriter(std::sync::Mutex::new(conn))))
             }
         }

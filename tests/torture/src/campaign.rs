@@ -61,9 +61,13 @@ enum Job {
     SqliteDiskFull,
     SqliteRolling,
     SqliteOutside,
+    Adopted,
+    SqliteAdopted,
+    Consumers,
+    SqliteConsumers,
 }
 
-const ON_SQLITE: [Job; 8] = [
+const ON_SQLITE: [Job; 10] = [
     Job::SqliteKills,
     Job::SqliteTerminations,
     Job::SqliteZombies,
@@ -72,9 +76,11 @@ const ON_SQLITE: [Job; 8] = [
     Job::SqliteDiskFull,
     Job::SqliteRolling,
     Job::SqliteOutside,
+    Job::SqliteAdopted,
+    Job::SqliteConsumers,
 ];
 
-const ON_POSTGRES: [Job; 15] = [
+const ON_POSTGRES: [Job; 17] = [
     Job::Kills,
     Job::ServerKills,
     Job::AsynchronousServerKills,
@@ -90,6 +96,8 @@ const ON_POSTGRES: [Job; 15] = [
     Job::Outside,
     Job::Restore,
     Job::Rolling,
+    Job::Adopted,
+    Job::Consumers,
 ];
 
 /// Runs the campaign. An error if anything was lost, twice, out of order or did not recover.
@@ -353,6 +361,8 @@ async fn perform(job: Job, major: u16, name: &str, run: &Run) -> Result<Vec<Outc
         }
         Job::SqliteDiskFull => scenarios::disk_full_on_sqlite(run, name, 5).await,
         Job::SqliteRolling => scenarios::rolling_schema(run, name, database).await,
+        Job::SqliteAdopted => scenarios::adopted(run, name, database, 40).await,
+        Job::SqliteConsumers => scenarios::consumers(run, name, database, 60).await,
         _ => scenarios::outside(run, name, database, 60).await,
     };
     Ok(vec![outcome?])
@@ -384,6 +394,8 @@ async fn perform_on_postgres(
         Job::Conflicts => scenarios::conflicts(run, name, server, Duration::from_secs(30)).await,
         Job::DiskFull => scenarios::disk_full_on_postgres(run, name, server, 5).await,
         Job::Outside => scenarios::outside(run, name, on_postgres(server)?, 60).await,
+        Job::Adopted => scenarios::adopted(run, name, on_postgres(server)?, 60).await,
+        Job::Consumers => scenarios::consumers(run, name, on_postgres(server)?, 80).await,
         Job::Rolling => scenarios::rolling_schema(run, name, on_postgres(server)?).await,
         Job::Restore => {
             let other = scenarios::server(server.major())?;

@@ -86,3 +86,55 @@ async fn effects_that_the_server_lost_with_their_cursor_are_done_again() {
         .unwrap()
         .expect_clean();
 }
+
+async fn adopted_on_postgres(major: u16, seed: u64) {
+    let _turn = common::turn().await;
+    let Some(server) = services::require(scenarios::server(major)) else { return };
+    let (kills, database) = (common::kills(8), on_postgres(&server).unwrap());
+    let name = format!("an adopted table on PostgreSQL {major}");
+    let outcome = scenarios::adopted(&common::run(seed), &name, database, kills).await;
+    outcome.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_relays_lose_nothing_of_an_adopted_table_on_postgres_15() {
+    // Its rows have words for every end.
+    adopted_on_postgres(15, 46).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_relays_lose_nothing_of_an_adopted_table_on_postgres_18() {
+    // It has no word for what failed for good.
+    adopted_on_postgres(18, 50).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_relays_lose_nothing_of_an_adopted_table_on_sqlite() {
+    let _turn = common::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (kills, database) = (common::kills(6), on_sqlite(folder.path()));
+    let name = "an adopted table on SQLite";
+    // Its rows are deleted.
+    let outcome = scenarios::adopted(&common::run(49), name, database, kills).await;
+    outcome.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_consumers_lose_nothing_and_do_nothing_twice_on_postgres() {
+    let _turn = common::turn().await;
+    let Some(server) = services::require(scenarios::server(18)) else { return };
+    let (kills, database) = (common::kills(20), on_postgres(&server).unwrap());
+    let name = "kills of consumers on PostgreSQL 18";
+    let outcome = scenarios::consumers(&common::run(44), name, database, kills).await;
+    outcome.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_consumers_lose_nothing_and_do_nothing_twice_on_sqlite() {
+    let _turn = common::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (kills, database) = (common::kills(14), on_sqlite(folder.path()));
+    let name = "kills of consumers on SQLite";
+    let outcome = scenarios::consumers(&common::run(45), name, database, kills).await;
+    outcome.unwrap().expect_clean();
+}

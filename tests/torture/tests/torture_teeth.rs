@@ -5,11 +5,13 @@
 mod common;
 
 use relevo_testkit::services::Postgres;
+use relevo_torture::adopted::Table;
 use relevo_torture::broker::Broker;
 use relevo_torture::database::Database;
 use relevo_torture::report::Outcome;
 use relevo_torture::rig::{Relays, Rig};
 use relevo_torture::scenarios::on_postgres;
+use relevo_torture::story::{Fate, Published};
 use relevo_torture::worker::Broken;
 use std::time::{Duration, Instant};
 
@@ -149,4 +151,105 @@ async fn a_publication_beside_its_transaction_is_caught() {
     let outcome = rig.finish().await.unwrap();
     assert!(!outcome.verdict.ghosts.is_empty(), "{outcome}");
     assert!(outcome.verdict.twice.is_empty(), "{outcome}");
+}
+
+async fn adopting(server: &Postgres, name: &str, seed: u64) -> Rig {
+    let database = on_postgres(server).unwrap().adopting(Table::drawn(seed, true));
+    let mut rig = Rig::new(&common::run(seed), name, database).await.unwrap();
+    rig.towards(Broker::start(seed).await.unwrap());
+    rig.patience = PATIENCE;
+    rig
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_an_adopted_table_that_were_marked_before_the_broker_had_them_are_missed() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let mut rig = adopting(&server, "marked early", 37).await;
+    rig.start_writers(8, &WRITERS).unwrap();
+    let mut victim = rig.spawn_relay(&broken(Broken::ConfirmEarly)).unwrap();
+    assert!(is_recorded(&rig.database).await, "nothing was recorded");
+    victim.kill();
+    rig.start_relays(1, &Relays::default()).unwrap();
+    rig.work(Duration::from_millis(500)).await;
+    let outcome = rig.finish().await.unwrap();
+    assert!(!outcome.verdict.missing.is_empty(), "{outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adopted_table_whose_key_was_overlooked_is_seen_to_be_out_of_order() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let mut rig = adopting(&server, "key overlooked", 38).await;
+    rig.start_writers(8, &["--pause-ms", "20", "--trouble"]).unwrap();
+    rig.start_relays(1, &broken(Broken::KeyOverlooked)).unwrap();
+    rig.work_until(300).await.unwrap();
+    let outcome = rig.finish().await.unwrap();
+    assert!(!outcome.verdict.out_of_order.is_empty(), "{outcome}");
+    assert!(outcome.verdict.missing.is_empty(), "{outcome}");
+}
+
+/// A row that Relevo took for a dead letter, and which its owner finds pending again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_who_sees_other_rows_than_it_should_is_heard() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let mut rig = adopting(&server, "the owner's eyes", 39).await;
+    rig.start_relays(1, &Relays::default()).unwrap();
+    rig.start_writers(4, &WRITERS).unwrap();
+    rig.work_until(30).await.unwrap();
+    rig.end_writers().await.unwrap();
+    rig.come_to_rest().await.unwrap();
+    rig.end_relays();
+    let (table, Database::Postgres(database)) =
+        (rig.database.adopted().unwrap().clone(), &rig.database)
+    else {
+        return;
+    };
+    // Whoever inserts now, nobody relays it any more.
+    let row = Published {
+        id: uuid::Uuid::now_v7(),
+        key: "k".into(),
+        fate: Fate::Plain,
+        version: 1,
+        place: 0,
+        locked: true,
+        begun_ns: 0,
+    };
+    database.query(&table.insert(&[row]), &[]).await.unwrap();
+    let outcome = rig.finish().await.unwrap();
+    let heard =
+        outcome.problems.iter().any(|problem| problem.contains("the owner sees 1 rows pending"));
+    assert!(heard, "{outcome}");
+}
+
+/// Works with one consumer that meets its tripwire, and a sound one after it.
+async fn consume_past_a_wire(server: &Postgres, seed: u64, how: Broken, trip: &str) -> Outcome {
+    let mut rig = rig(server, trip, seed).await;
+    rig.by_way_of(Broker::with_queues(seed).await.unwrap());
+    rig.start_relays(1, &Relays::default()).unwrap();
+    rig.start_writers(8, &WRITERS).unwrap();
+    let mut victim = rig.spawn_consumer(&tripped(how, trip)).unwrap();
+    assert!(victim.wait_end(LONG), "{trip} was not reached");
+    rig.start_consumers(1, &Relays::default()).unwrap();
+    rig.work(Duration::from_millis(500)).await;
+    rig.finish().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_acknowledges_first_is_caught() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let how = Broken::AcknowledgeFirst;
+    let outcome = consume_past_a_wire(&server, 46, how, "commit:before:3:kill").await;
+    assert!(!outcome.verdict.missing.is_empty(), "{outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_whose_effect_is_apart_from_its_note_is_caught() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let how = Broken::EffectApart;
+    let outcome = consume_past_a_wire(&server, 47, how, "commit:after:1:kill").await;
+    assert!(!outcome.verdict.twice.is_empty(), "{outcome}");
 }

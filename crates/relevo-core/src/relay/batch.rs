@@ -441,6 +441,12 @@ impl Batch {
         matches!(self.kind, Kind::Drain { .. })
     }
 
+    /// What a wrong batch takes a skipped event for: its neighbour.
+    fn another(&self, item: &Item) -> EventRef {
+        let others = self.items.iter().filter(|other| other.at.id != item.at.id);
+        others.last().unwrap_or(item).at.clone()
+    }
+
     fn describe(&mut self, change: &mut LaneChange, complete: bool) {
         let drain = self.is_drain();
         for (item, state) in self.items.iter().zip(&self.states) {
@@ -451,7 +457,8 @@ impl Batch {
                     change.done.push(item.at.id);
                 }
                 State::Skipped(reason) if !mutant!(SkipNotNoted) => {
-                    change.skips.push(Skip { event: at(), reason: reason.clone() })
+                    let event = if mutant!(SkipOfAnother) { self.another(item) } else { at() };
+                    change.skips.push(Skip { event, reason: reason.clone() })
                 }
                 State::Dead(death) if !mutant!(DeadLetterDropped) => {
                     change.deaths.push(death.clone())

@@ -168,6 +168,18 @@ macro_rules! store_cases {
     };
 }
 
+/// The cases that show a "no": each runs only where the store declares that it lacks the capability.
+#[macro_export]
+macro_rules! store_no_cases {
+    ([$($then:tt)*] $($own:tt)*) => {
+        $($then)*! { [$($own)*]
+            a_second_writer_waits_for_the_first: concurrent_writers,
+            there_is_no_bell_to_wait_for: doorbell,
+            a_subscription_to_some_of_it_is_refused: own_log,
+        }
+    };
+}
+
 /// A module of the given name with a `#[test]` for each case of [`store_cases!`](crate::store_cases), each against a
 /// fresh store of the [`StoreHarness`](crate::conformance::StoreHarness).
 #[macro_export]
@@ -176,6 +188,7 @@ macro_rules! store_conformance {
         mod $name {
             use super::*;
             $crate::store_cases! { [$crate::store_case_tests] $harness }
+            $crate::store_no_cases! { [$crate::store_no_tests] $harness }
         }
     };
 }
@@ -191,10 +204,27 @@ macro_rules! store_case_tests {
             fn $case() {
                 #[allow(unused_mut, unused_assignments)]
                 let mut need = None;
-                $(need = Some($crate::conformance::Need { name: stringify!($($need),+), met: |can| $(can.$need)&&+ });)?
+                $(need = Some($crate::conformance::Need::of(stringify!($($need),+), |can| $(can.$need)&&+));)?
                 let name = concat!(stringify!($group), "::", stringify!($case));
                 $crate::conformance::run(&$harness, name, need, $crate::conformance::$group::$case);
             })*
         })*
+    };
+}
+
+/// What [`store_conformance!`](crate::store_conformance) makes of [`store_no_cases!`](crate::store_no_cases).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_no_tests {
+    ([$harness:expr] $($case:ident: $lacks:ident,)*) => {
+        mod no {
+            use super::*;
+            $(#[test]
+            fn $case() {
+                let need = $crate::conformance::Need::lack(stringify!($lacks), |can| !can.$lacks);
+                let name = concat!("no::", stringify!($case));
+                $crate::conformance::run(&$harness, name, Some(need), $crate::conformance::no::$case);
+            })*
+        }
     };
 }

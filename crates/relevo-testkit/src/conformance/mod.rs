@@ -8,13 +8,15 @@
 //!
 //! That makes a module `my_store` with a `#[test]` for each case, grouped as the way of an event is. The cases are
 //! listed once, in [`store_cases!`](crate::store_cases); a new one runs against every store. A case is left out only
-//! where the store's [`Capabilities`](relevo_core::outbox::Capabilities) say that it cannot apply, and that is printed.
+//! where the store's [`Capabilities`](relevo_core::outbox::Capabilities) say that it cannot apply, and that is printed; what
+//! they say it cannot do is then shown, where that is possible, by the cases of [`store_no_cases!`](crate::store_no_cases).
 //!
 //! # Layout
 //! - [`StoreHarness`], [`StoreUnderTest`], [`Writer`]: what a store's author provides
 //! - `rig`, `hand`: what the cases are written with
 //! - [`event`], [`outbox`], [`retention`], [`relay`], [`operators`], [`inbox`], [`dead_letters`], [`replay`],
 //!   [`horizon`], [`why`]: the cases
+//! - [`no`]: what a store declares that it cannot do, seen
 //! - [`capability_table`]: what the shipped stores can do, for the documentation
 //! - `teeth`: wrong stores that the suite must notice (only with the feature `mutants`)
 //! - [`broker`]: the same for brokers
@@ -27,6 +29,7 @@ mod harness;
 pub mod horizon;
 pub mod inbox;
 mod list;
+pub mod no;
 pub mod operators;
 pub mod outbox;
 pub mod relay;

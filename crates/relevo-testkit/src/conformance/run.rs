@@ -14,6 +14,20 @@ pub struct Need {
     pub name: &'static str,
     /// Does the store declare it?
     pub met: fn(&Capabilities) -> bool,
+    /// Whoever can do what the case shows to be impossible has nothing left out.
+    quiet: bool,
+}
+
+impl Need {
+    /// A case for stores that declare this.
+    pub fn of(name: &'static str, met: fn(&Capabilities) -> bool) -> Self {
+        Self { name, met, quiet: false }
+    }
+
+    /// A case for stores that declare that they lack this.
+    pub fn lack(name: &'static str, met: fn(&Capabilities) -> bool) -> Self {
+        Self { name, met, quiet: true }
+    }
 }
 
 /// Runs one case against a fresh store of the harness.
@@ -35,7 +49,9 @@ pub fn run<H: StoreHarness>(
         let Some(under_test) = harness.fresh().await else { return Ok(()) };
         let store = under_test.store();
         if let Some(need) = need.filter(|need| !(need.met)(&store.capabilities())) {
-            say_skipped(store.name(), case, need.name);
+            if !need.quiet {
+                say_skipped(store.name(), case, need.name);
+            }
             return Ok(());
         }
         let late = |_| Error::new(Kind::Timeout, format!("not over within {LIMIT:?}"));

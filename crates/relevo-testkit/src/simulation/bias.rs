@@ -1,6 +1,10 @@
 //! What chance alone seldom brings about: some seeds are drawn so that it happens often.
 
-use super::options::{Act, Draw, MS, Options, RewindTo, To, Trouble, subscription};
+use super::options::{
+    Act, ConsumerOptions, Draw, MS, Options, RewindTo, To, Trouble, subscription,
+};
+use relevo_core::event::TopicFilter;
+use relevo_core::inbox::consume::intake::Bounds;
 use relevo_core::retry::RetryPolicy;
 use std::time::Duration;
 
@@ -15,6 +19,8 @@ pub(super) enum Bias {
     MovedWithParked,
     /// A broker that is down, processes that sleep, and operators who ask for dead letters meanwhile.
     AskedWhileDown,
+    /// Consumers that lose their queues to each other while they work on what is in them.
+    ConsumersMeet,
 }
 
 impl Bias {
@@ -23,6 +29,7 @@ impl Bias {
             0 | 1 => Self::LostTicks,
             2 => Self::MovedWithParked,
             3 => Self::AskedWhileDown,
+            4 => Self::ConsumersMeet,
             _ => Self::None,
         }
     }
@@ -33,6 +40,7 @@ impl Bias {
             Self::LostTicks => lost_ticks(options, r),
             Self::MovedWithParked => moved_with_parked(options, r),
             Self::AskedWhileDown => asked_while_down(options, r),
+            Self::ConsumersMeet => consumers_meet(options, r),
         }
     }
 }
@@ -74,4 +82,23 @@ fn asked_while_down(options: &mut Options, r: &mut Draw<'_>) {
     options.rates.nack = 100;
     options.operators = 2;
     options.acts = vec![Act::Replay, Act::Replay, Act::Replay, Act::Archive, Act::Edit];
+}
+
+/// One key's messages trickle in; whoever has a queue loses it in the middle of a batch, and the next one is handed that
+/// batch and a little more.
+fn consumers_meet(options: &mut Options, r: &mut Draw<'_>) {
+    options.processes = r.pick(&[2, 3]);
+    options.writers = r.between(3, 5) as usize;
+    options.transactions_per_writer = r.between(8, 12);
+    options.keys.truncate(2);
+    let mut queue = subscription(r, "queue", To::Broker, options.lease);
+    queue.filtered = false;
+    queue.config.topics = vec![TopicFilter::all()];
+    options.subscriptions = vec![queue];
+    let mut bounds = Bounds::default();
+    (bounds.batch, bounds.queue, bounds.concurrency) = (10, 40, 8);
+    let sources = r.pick(&[1, 2, 3]);
+    options.consumer = Some(ConsumerOptions { slow: false, bounds, unsettled: 100, sources });
+    options.troubles = vec![Trouble::LineCut];
+    options.chaos_every = r.pick(&[20, 60]) * MS;
 }

@@ -294,6 +294,7 @@ pub(super) fn strike(sim: &mut Sim) {
         Trouble::Pause => pause(sim, number, "anywhere"),
         Trouble::Stop => stop(sim, number),
         Trouble::BrokerDown => broker_down(sim),
+        Trouble::LineCut => cut_line(sim),
         Trouble::SessionCut => cut_session(sim),
         Trouble::ClockJump => jump(sim, number),
         Trouble::DatabaseCrash => database_crash(sim, "anywhere"),
@@ -372,6 +373,15 @@ fn cut_connections(sim: &mut Sim) {
     sim.lay_ghosts();
     for task in sim.tasks.values_mut().filter(|task| task.owner != Owner::Beside) {
         task.cut = !mutant!(TickAcrossRestart);
+    }
+}
+
+/// The broker ends one consumer's connection. The consumer finds out when it next asks, and works on meanwhile.
+fn cut_line(sim: &mut Sim) {
+    let lines: Vec<LineId> = sim.world.broker.lines.keys().copied().collect();
+    if let Some(line) = lines.get(sim.rng.below(lines.len().max(1) as u64) as usize) {
+        note(sim, "connection to the broker cut", "anywhere");
+        sim.world.hang_up(*line);
     }
 }
 

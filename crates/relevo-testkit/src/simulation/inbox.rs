@@ -16,19 +16,24 @@ pub(super) struct MeetStep {
     /// In the order of their ids, as every consumer notes them: two wait for each other and do not deadlock.
     order: Vec<usize>,
     new: Vec<bool>,
+    /// What a wrong inbox looked up too early.
+    waited: Option<Vec<bool>>,
 }
 
 impl MeetStep {
     pub(super) fn new(tx: TxId, messages: Vec<Meet>) -> Self {
         let mut order: Vec<usize> = (0..messages.len()).collect();
         order.sort_by_key(|index| (&messages[*index].source, &messages[*index].id, *index));
-        Self { tx, messages, order, new: Vec::new() }
+        Self { tx, messages, order, new: Vec::new(), waited: None }
     }
 }
 
 impl World {
     pub(super) fn meet(&mut self, step: &mut MeetStep) -> Statement<Vec<Met>> {
         self.active(step.tx);
+        if mutant!(LooksBeforeItNotes) && step.waited.is_none() {
+            step.waited = Some(self.waits(step)?);
+        }
         while let Some(index) = step.order.get(step.new.len()) {
             let Meet { source, id, .. } = &step.messages[*index];
             let first = self.db.first_time(step.tx, CONSUMER, source, id);
@@ -37,7 +42,7 @@ impl World {
             }
             step.new.push(first?);
         }
-        let waits = self.waits(step)?;
+        let waits = step.waited.take().map_or_else(|| self.waits(step), Ok)?;
         let mut met = vec![Met::Seen; step.messages.len()];
         for (index, new) in step.order.iter().zip(&step.new) {
             met[*index] = Met::of(*new, waits[*index]);

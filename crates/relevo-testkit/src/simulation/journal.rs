@@ -355,6 +355,7 @@ impl Journal {
         delivered.first_decided.get_or_insert(now);
         delivered.end = end;
         delivered.to_be_read_again = false;
+        let unasked = end == End::Skipped && delivered.skip_answers == 0;
         match end {
             End::Applied => delivered.applied += 1,
             End::Dead => delivered.deaths += 1,
@@ -363,6 +364,10 @@ impl Journal {
         }
         if std::mem::take(&mut delivered.awaited) {
             self.open -= 1;
+        }
+        if unasked {
+            let text = format!("{id} is noted as skipped, and no handler has skipped it");
+            self.broken(Invariant::NoSilentSkip, text);
         }
     }
 

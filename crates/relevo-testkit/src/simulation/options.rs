@@ -65,6 +65,8 @@ pub(super) enum Trouble {
     /// A process is asked to stop.
     Stop,
     BrokerDown,
+    /// The broker ends a consumer's connection: its queues go to the others at once.
+    LineCut,
     /// The server ends a session.
     SessionCut,
     ClockJump,

@@ -6,13 +6,15 @@ mod sqlite;
 pub use postgres::PostgresDatabase;
 pub use sqlite::SqliteDatabase;
 
+use crate::adopted::{self, Seen, Table};
 use crate::check::Applied;
 use crate::story::Published;
 use anyhow::Result;
 use relevo::postgres::PostgresStore;
 use relevo::sqlite::SqliteStore;
-use relevo::{DeadFilter, Operate};
+use relevo::{DeadFilter, EventId, Operate, header};
 use std::collections::HashSet;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// What the next version might change: columns and tables that this one does not know, and functions under its feet.
@@ -128,14 +130,54 @@ impl Database {
         }
     }
 
+    /// The outbox table of somebody else's, where one is relayed instead of the log.
+    pub fn adopted(&self) -> Option<&Table> {
+        match self {
+            Self::Postgres(database) => database.adopted.as_deref(),
+            Self::Sqlite(database) => database.adopted.as_deref(),
+        }
+    }
+
+    /// The same database, with an outbox table of somebody else's in it.
+    pub fn adopting(mut self, table: Table) -> Self {
+        let adopted = match &mut self {
+            Self::Postgres(database) => &mut database.adopted,
+            Self::Sqlite(database) => &mut database.adopted,
+        };
+        *adopted = Some(Arc::new(table));
+        self
+    }
+
+    /// Which events the owner of the adopted table sees so; `None` where the table has no word for it.
+    pub async fn seen_by_owner(&self, seen: Seen) -> Result<Option<Vec<Uuid>>> {
+        let Some(look) = self.adopted().and_then(|table| table.look(seen)) else {
+            return Ok(None);
+        };
+        let payloads = match self {
+            Self::Postgres(database) => database.texts(&look).await?,
+            Self::Sqlite(database) => database.texts(&look)?,
+        };
+        let known = |payload: &String| adopted::identity(payload.as_bytes());
+        Ok(Some(payloads.iter().filter_map(known).collect()))
+    }
+
+    /// The event as its writer knows it, whatever its id in the log.
+    fn original(&self, event: &relevo::Event) -> Uuid {
+        if self.adopted().is_some() {
+            return adopted::identity_of(event);
+        }
+        let landed = event.headers.get(header::INBOX_ID).and_then(|id| id.parse::<EventId>().ok());
+        landed.unwrap_or(event.id).0
+    }
+
     /// Every dead letter, as `operate` shows them.
-    pub async fn dead_letters(operate: &dyn Operate) -> Result<Vec<Uuid>> {
+    pub async fn dead_letters(&self, operate: &dyn Operate) -> Result<Vec<Uuid>> {
         const PAGE: usize = 500;
         let (mut dead, mut before) = (Vec::new(), None);
         loop {
             let page = operate.dead_letters(&DeadFilter::default(), before, PAGE).await?;
             before = page.last().map(|letter| letter.id);
-            dead.extend(page.iter().map(|letter| letter.event.id.0));
+            dead.extend(page.iter().map(|letter| self.original(&letter.event)));
             if page.len() < PAGE {
                 return Ok(dead);
             }

@@ -1,3 +1,4 @@
+use crate::adopted::Table;
 use crate::check::Applied;
 use crate::story::Published;
 use crate::writer::{KEYS, WRITER_SESSIONS};
@@ -34,6 +35,8 @@ pub struct PostgresDatabase {
     /// Its URL, past any proxy.
     pub url: String,
     session: Arc<Mutex<Option<Arc<Client>>>>,
+    /// The outbox table of somebody else's that is relayed instead of the log.
+    pub(super) adopted: Option<Arc<Table>>,
 }
 
 impl std::fmt::Debug for PostgresDatabase {
@@ -45,7 +48,7 @@ impl std::fmt::Debug for PostgresDatabase {
 impl PostgresDatabase {
     /// The database at `url`.
     pub fn new(url: String) -> Self {
-        Self { url, session: Arc::default() }
+        Self { url, session: Arc::default(), adopted: None }
     }
 
     async fn session(&self) -> Result<Arc<Client>, tokio_postgres::Error> {
@@ -89,6 +92,9 @@ impl PostgresDatabase {
 
     pub(super) async fn create(&self) -> Result<()> {
         self.session().await?.batch_execute(TABLES).await?;
+        if let Some(table) = &self.adopted {
+            self.session().await?.batch_execute(table.statements()).await?;
+        }
         let keys = "INSERT INTO aggregate SELECT 'key-' || n, 0 FROM generate_series(0, $1::bigint - 1) AS n
                     ON CONFLICT DO NOTHING";
         self.query(keys, &[&(KEYS as i64)]).await?;
@@ -122,12 +128,22 @@ impl PostgresDatabase {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
+    pub(super) async fn texts(&self, sql: &str) -> Result<Vec<String>> {
+        let rows = self.query(sql, &[]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     pub(super) async fn publish(&self, tx: Uuid, events: &[Published]) -> Result<()> {
         let topics: Vec<&str> = events.iter().map(|event| event.fate.topic()).collect();
         let keys: Vec<&str> = events.iter().map(|event| event.key.as_str()).collect();
         let ids: Vec<Uuid> = events.iter().map(|event| event.id).collect();
         // Any answer first, so that the session is known to live: a lost publication must not be asked for twice.
         self.query("SELECT 1", &[]).await?;
+        if let Some(table) = &self.adopted {
+            let business = format!("INSERT INTO business (tx) VALUES ('{tx}')");
+            let insert = format!("WITH b AS ({business}) {}", table.insert(events));
+            return Ok(self.session().await?.batch_execute(&insert).await?);
+        }
         self.session().await?.execute(PUBLISH, &[&tx, &topics, &keys, &ids]).await?;
         Ok(())
     }

@@ -1,3 +1,4 @@
+use crate::adopted::Table;
 use crate::check::Applied;
 use crate::story::Published;
 use crate::writer::KEYS;
@@ -5,6 +6,7 @@ use anyhow::Result;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, TransactionBehavior};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -22,9 +24,16 @@ const TABLES: &str = "
 pub struct SqliteDatabase {
     /// `sqlite:` and the path.
     pub url: String,
+    /// The outbox table of somebody else's that is relayed instead of the log.
+    pub(super) adopted: Option<Arc<Table>>,
 }
 
 impl SqliteDatabase {
+    /// The file at `url`.
+    pub fn new(url: String) -> Self {
+        Self { url, adopted: None }
+    }
+
     /// A connection that waits for others.
     pub fn connect(&self) -> Result<Connection> {
         let connection = Connection::open(self.url.trim_start_matches("sqlite:"))?;
@@ -35,6 +44,9 @@ impl SqliteDatabase {
     pub(super) fn create(&self) -> Result<()> {
         let connection = self.connect()?;
         connection.execute_batch(TABLES)?;
+        if let Some(table) = &self.adopted {
+            connection.execute_batch(table.statements())?;
+        }
         for number in 0..KEYS {
             connection.execute(
                 "INSERT OR IGNORE INTO aggregate (key) VALUES (?1)",
@@ -86,10 +98,21 @@ impl SqliteDatabase {
         Ok(found.collect::<rusqlite::Result<_>>()?)
     }
 
+    pub(super) fn texts(&self, sql: &str) -> Result<Vec<String>> {
+        let connection = self.connect()?;
+        let mut statement = connection.prepare(sql)?;
+        let texts = statement.query_map([], |row| row.get(0))?;
+        Ok(texts.collect::<rusqlite::Result<_>>()?)
+    }
+
     pub(super) fn publish(&self, tx: Uuid, events: &[Published]) -> Result<()> {
         let mut connection = self.connect()?;
         let open = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         open.execute("INSERT INTO business (tx) VALUES (?1)", [tx.to_string()])?;
+        if let Some(table) = &self.adopted {
+            open.execute_batch(&table.insert(events))?;
+            return Ok(open.commit()?);
+        }
         for event in events {
             let insert =
                 "INSERT INTO relevo_outbox (topic, key, payload, id) VALUES (?1, ?2, ?3, ?4)";

@@ -1,6 +1,6 @@
 use super::{END_LIMIT, Rig};
+use crate::adopted::{self, Seen};
 use crate::check::{Applied, Promise, Verdict, check};
-use crate::database::Database;
 use crate::journal::Truth;
 use crate::report::Outcome;
 use crate::story::Fate;
@@ -19,7 +19,8 @@ impl Rig {
         self.drain(&truth).await?;
         self.end_relays();
         let operate = self.database.operate().await?;
-        let dead = Database::dead_letters(&*operate).await?;
+        let dead = self.database.dead_letters(&*operate).await?;
+        self.ask_owner(&truth).await?;
         let mut verdict = check(&truth, &self.applied().await?, &dead, self.promise());
         self.explain_missing(&mut verdict).await?;
         let outcome = Outcome {
@@ -35,6 +36,19 @@ impl Rig {
             eprintln!("kept: {}", self.folder.path().display());
         }
         Ok(outcome)
+    }
+
+    /// The owner of an adopted table must see in it what became of each row.
+    async fn ask_owner(&mut self, truth: &Truth) -> Result<()> {
+        let Some(pending) = self.database.seen_by_owner(Seen::Pending).await? else {
+            return Ok(());
+        };
+        let dead = self.database.seen_by_owner(Seen::Dead).await?;
+        let poison = truth.committed.iter().filter(|(_, c)| c.event.fate == Fate::Poison);
+        let poison: Vec<Uuid> = poison.map(|(id, _)| *id).collect();
+        let wrong = adopted::wrong_in_owners_eyes(&poison, &pending, dead.as_deref());
+        wrong.into_iter().for_each(|what| self.problem(what));
+        Ok(())
     }
 
     /// Waits until everything committed so far is delivered.
@@ -71,19 +85,19 @@ impl Rig {
     async fn drain(&mut self, truth: &Truth) -> Result<()> {
         let count = |fate: Fate| truth.committed.values().filter(|c| c.event.fate == fate).count();
         let poison = count(Fate::Poison);
-        let followers = if self.outside.is_some() { 0 } else { count(Fate::Chain) };
+        let followers = if self.effects_at().is_some() { 0 } else { count(Fate::Chain) };
         let expected = (truth.committed.len() - poison + followers, poison);
         let operate = self.database.operate().await?;
         let (mut last, mut moved) = ((0, 0), Instant::now());
         while moved.elapsed() < self.patience {
-            let effects = match &self.outside {
+            let effects = match self.effects_at() {
                 Some(_) => self
                     .applied_of(&truth.committed.keys().copied().collect::<Vec<_>>())
                     .await?
                     .len(),
                 None => self.database.count_effects().await?,
             };
-            let now = (effects, Database::dead_letters(&*operate).await?.len());
+            let now = (effects, self.database.dead_letters(&*operate).await?.len());
             if now.0 >= expected.0 && now.1 >= expected.1 {
                 return Ok(());
             }
@@ -96,8 +110,10 @@ impl Rig {
         Ok(())
     }
 
-    fn end_relays(&mut self) {
-        for mut relay in std::mem::take(&mut self.relays) {
+    /// Ends relays and consumers, in good order.
+    pub fn end_relays(&mut self) {
+        let consumers = std::mem::take(&mut self.consumers);
+        for mut relay in std::mem::take(&mut self.relays).into_iter().chain(consumers) {
             for note in relay.told().notes.clone() {
                 self.figures.notes.push(note);
             }
@@ -120,14 +136,14 @@ impl Rig {
     }
 
     async fn applied(&self) -> Result<Vec<Applied>> {
-        match &self.outside {
+        match self.effects_at() {
             Some(broker) => Ok(broker.stored()),
             None => self.database.effects().await,
         }
     }
 
     pub(super) async fn applied_of(&self, ids: &[Uuid]) -> Result<HashSet<Uuid>> {
-        match &self.outside {
+        match self.effects_at() {
             Some(broker) => {
                 let stored: HashSet<Uuid> =
                     broker.stored().iter().map(|effect| effect.id).collect();
@@ -138,6 +154,6 @@ impl Rig {
     }
 
     fn promise(&self) -> Promise {
-        if self.outside.is_some() { Promise::AtLeastOnce } else { Promise::Once }
+        if self.effects_at().is_some() { Promise::AtLeastOnce } else { Promise::Once }
     }
 }

@@ -15,7 +15,7 @@ use crate::worker::{Broken, tripwire::Tripwire};
 use anyhow::{Context, Result, ensure};
 use relevo_core::clock::Rng;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -77,7 +77,13 @@ pub struct Rig {
     pub relays: Vec<Process>,
     /// The writers at work.
     pub writers: Vec<Process>,
+    /// The consumers at work.
+    pub consumers: Vec<Process>,
     outside: Option<Arc<Broker>>,
+    /// Effects happen behind the broker, where consumers are, and so in the database again.
+    behind: bool,
+    /// The file of configuration that adopts a table, where one is relayed instead of the log.
+    adopts: Option<PathBuf>,
     /// What was done so far.
     pub figures: Figures,
     problems: Vec<String>,
@@ -94,16 +100,21 @@ impl Rig {
     /// A run on an empty database; its tables are made here.
     pub async fn new(run: &Run, scenario: &str, database: Database) -> Result<Self> {
         database.create().await.context("making the tables")?;
+        let folder = tempfile::Builder::new().prefix("relevo-torture-").tempdir()?;
+        let adopts = write_configuration(&database, folder.path())?;
         Ok(Self {
             scenario: scenario.to_owned(),
             run: run.clone(),
             began: Instant::now(),
-            folder: tempfile::Builder::new().prefix("relevo-torture-").tempdir()?,
+            folder,
             database,
             journal: Arc::default(),
             relays: Vec::new(),
             writers: Vec::new(),
+            consumers: Vec::new(),
             outside: None,
+            behind: false,
+            adopts,
             figures: Figures::default(),
             problems: Vec::new(),
             rng: Rng::seeded(run.seed),
@@ -117,6 +128,16 @@ impl Rig {
     /// Effects happen outside, at this broker, instead of in the database.
     pub fn towards(&mut self, broker: Arc<Broker>) {
         self.outside = Some(broker);
+    }
+
+    /// Relays publish to this broker, and effects happen behind it, by consumers.
+    pub fn by_way_of(&mut self, broker: Arc<Broker>) {
+        (self.outside, self.behind) = (Some(broker), true);
+    }
+
+    /// The broker, where effects happen there.
+    fn effects_at(&self) -> Option<&Arc<Broker>> {
+        self.outside.as_ref().filter(|_| !self.behind)
     }
 
     /// A number below `bound`.
@@ -141,9 +162,9 @@ impl Rig {
     fn spawn(&mut self, kind: &str, args: Vec<String>) -> Result<Process> {
         self.started += 1;
         let name = format!("{kind}-{}", self.started);
-        let mut all = vec![kind.to_owned()];
+        let mut all = vec![if kind == "writer" { kind } else { "relay" }.to_owned()];
         all.extend(args);
-        if kind == "relay" {
+        if kind != "writer" {
             all.extend(["--member".to_owned(), name.clone()]);
         }
         Process::start(&self.run.program, &name, &all, self.folder.path(), &self.journal)
@@ -162,8 +183,38 @@ impl Rig {
         if let Some(broker) = &self.outside {
             args.extend(["--outside".to_owned(), broker.address().to_owned()]);
         }
+        args.extend(self.adopting());
         args.extend(how.args.clone());
         self.spawn("relay", args)
+    }
+
+    fn adopting(&self) -> Vec<String> {
+        let file = |file: &PathBuf| ["--adopt".to_owned(), file.display().to_string()];
+        self.adopts.iter().flat_map(file).collect()
+    }
+
+    /// Starts a consumer without waiting for it.
+    pub fn spawn_consumer(&mut self, how: &Relays) -> Result<Process> {
+        let broker = self.outside.clone().context("there is nothing to consume from")?;
+        let mut args = vec!["--store".to_owned(), self.database.url().to_owned()];
+        args.extend(["--consume".to_owned(), broker.address().to_owned()]);
+        if let Some(trip) = &how.trip {
+            args.extend(["--trip".to_owned(), trip.to_string()]);
+        }
+        if let Some(broken) = how.broken {
+            args.extend(["--broken".to_owned(), value_name(broken)]);
+        }
+        args.extend(how.args.clone());
+        self.spawn("consumer", args)
+    }
+
+    /// Starts consumers and waits until they work.
+    pub fn start_consumers(&mut self, count: usize, how: &Relays) -> Result<()> {
+        for _ in 0..count {
+            let consumer = self.spawn_consumer(how)?;
+            self.consumers.push(consumer);
+        }
+        wait_ready(&self.consumers)
     }
 
     /// Starts relays and waits until they work.
@@ -172,14 +223,7 @@ impl Rig {
             let relay = self.spawn_relay(how)?;
             self.relays.push(relay);
         }
-        for relay in &self.relays {
-            ensure!(
-                relay.wait_until(START_LIMIT, |told| told.ready),
-                "{} does not start",
-                relay.name
-            );
-        }
-        Ok(())
+        wait_ready(&self.relays)
     }
 
     /// Starts a process with so many writers in it; `args` as on its command line.
@@ -195,6 +239,7 @@ impl Rig {
             ["--store", url, "--writers", &writers.to_string(), "--seed", &seed.to_string()]
                 .map(str::to_owned)
                 .into();
+        all.extend(self.adopting());
         all.extend(args.iter().map(ToString::to_string));
         let writer = self.spawn("writer", all)?;
         self.writers.push(writer);
@@ -203,13 +248,8 @@ impl Rig {
 
     /// Waits until every relay works and has caught up, and for as long as they need to know each other.
     pub async fn settle(&mut self) -> Result<()> {
-        for relay in &self.relays {
-            ensure!(
-                relay.wait_until(START_LIMIT, |told| told.ready),
-                "{} does not start",
-                relay.name
-            );
-        }
+        wait_ready(&self.relays)?;
+        wait_ready(&self.consumers)?;
         self.probe(Instant::now(), RECOVERY_LIMIT).await?;
         self.work(LEASE + LEASE / 4).await;
         Ok(())
@@ -253,17 +293,19 @@ impl Rig {
     pub fn kill_relay(&mut self, how: &Relays) -> Result<Instant> {
         let victim = self.below(self.relays.len() as u64) as usize;
         let delay = Duration::from_micros(self.below(8000));
-        let relay = &mut self.relays[victim];
-        if relay.wait_until(RECOVERY_LIMIT, |told| told.in_flight() > 0) {
-            std::thread::sleep(delay);
-            // What was in flight may be done by now; the next batch is as good.
-            relay.wait_until(Duration::from_secs(5), |told| told.in_flight() > 0);
-        }
-        let died = Instant::now();
-        let in_flight = relay.kill();
-        self.figures.kill(in_flight);
+        let died = kill_in_flight(&mut self.relays[victim], delay, &mut self.figures);
         self.figures.fault("kill -9 of a relay");
         self.relays[victim] = self.spawn_relay(how)?;
+        Ok(died)
+    }
+
+    /// Kills a consumer at a random moment with messages in hand, and starts another in its place. Answers when it died.
+    pub fn kill_consumer(&mut self, how: &Relays) -> Result<Instant> {
+        let victim = self.below(self.consumers.len() as u64) as usize;
+        let delay = Duration::from_micros(self.below(8000));
+        let died = kill_in_flight(&mut self.consumers[victim], delay, &mut self.figures);
+        self.figures.fault("kill -9 of a consumer");
+        self.consumers[victim] = self.spawn_consumer(how)?;
         Ok(died)
     }
 
@@ -294,6 +336,26 @@ impl Rig {
         self.start_writers(writers, args)
     }
 
+    /// What is relayed here, in a line.
+    pub fn described(&self) -> String {
+        let Some(table) = self.database.adopted() else { return "the log".into() };
+        let mapping = table.mapping();
+        let ends = match (&mapping.dead_letters, &mapping.status) {
+            (Some(_), _) => "dead rows go into a table of their own",
+            (None, Some(_)) => "dead rows have a state of their own",
+            (None, None) => "there is no word for dead rows",
+        };
+        format!("adopted {}: {:?}; {ends}", mapping.table, mapping.columns)
+    }
+
+    /// Fewer kills than this with work in flight are a problem.
+    pub fn expect_kills(&mut self, kills: usize) {
+        let missing = kills.saturating_sub(self.figures.kills());
+        if missing > 0 {
+            self.problem(format!("{missing} kills found nothing in flight"));
+        }
+    }
+
     /// Waits until relays have work in hand, and answers how many events.
     pub fn wait_for_flight(&self) -> usize {
         let deadline = Instant::now() + RECOVERY_LIMIT;
@@ -314,6 +376,34 @@ impl Rig {
         }
         Ok(())
     }
+}
+
+fn wait_ready(processes: &[Process]) -> Result<()> {
+    for process in processes {
+        let ready = process.wait_until(START_LIMIT, |told| told.ready);
+        ensure!(ready, "{} does not start", process.name);
+    }
+    Ok(())
+}
+
+/// Kills a process with work in flight, as far as there is any. Answers when it died.
+fn kill_in_flight(process: &mut Process, delay: Duration, figures: &mut Figures) -> Instant {
+    if process.wait_until(RECOVERY_LIMIT, |told| told.in_flight() > 0) {
+        std::thread::sleep(delay);
+        // What was in flight may be done by now; the next batch is as good.
+        process.wait_until(Duration::from_secs(5), |told| told.in_flight() > 0);
+    }
+    let died = Instant::now();
+    figures.kill(process.kill());
+    died
+}
+
+/// Writes the file that relays and writers know an adopted table by.
+fn write_configuration(database: &Database, folder: &Path) -> Result<Option<PathBuf>> {
+    let Some(table) = database.adopted() else { return Ok(None) };
+    let file = folder.join("relevo.toml");
+    std::fs::write(&file, table.configuration(database.url()))?;
+    Ok(Some(file))
 }
 
 fn value_name(broken: Broken) -> String {

@@ -33,10 +33,7 @@ pub async fn kills(run: &Run, name: &str, database: Database, kills: usize) -> R
             rig.kill_writer(load.writers, load.args)?;
         }
     }
-    if rig.figures.kills() < kills {
-        let missing = kills - rig.figures.kills();
-        rig.problem(format!("{missing} kills found nothing in flight"));
-    }
+    rig.expect_kills(kills);
     rig.finish().await
 }
 

@@ -1,7 +1,9 @@
 //! What is done to a run. Each scenario takes its bounds, so that tests run a little of it and campaigns a lot.
 
+mod adopted;
 mod commit_order;
 mod conflicts;
+mod consumers;
 mod disk_full;
 mod kills;
 mod network;
@@ -12,8 +14,10 @@ mod sqlite_busy;
 mod steps;
 mod zombies;
 
+pub use adopted::adopted;
 pub use commit_order::commit_order;
 pub use conflicts::conflicts;
+pub use consumers::consumers;
 pub use disk_full::{SmallDisk, disk_full_on_postgres, disk_full_on_sqlite};
 pub use kills::{kills, server_kills, server_kills_of_asynchronous_handlers, terminations};
 pub use network::network;
@@ -50,9 +54,7 @@ pub(crate) fn with_setting(url: &str, setting: &str) -> String {
 
 /// A database file of its own in a folder.
 pub fn on_sqlite(folder: &Path) -> Database {
-    Database::Sqlite(SqliteDatabase {
-        url: format!("sqlite:{}", folder.join("torture.db").display()),
-    })
+    Database::Sqlite(SqliteDatabase::new(format!("sqlite:{}", folder.join("torture.db").display())))
 }
 
 /// A load that keeps every lane busy and leaves the machine air to breathe: take-overs are measured under it.

@@ -28,9 +28,6 @@ pub async fn outside(run: &Run, name: &str, database: Database, kills: usize) ->
             rig.measure_recovery(Instant::now()).await?;
         }
     }
-    if rig.figures.kills() < kills {
-        let missing = kills - rig.figures.kills();
-        rig.problem(format!("{missing} kills found nothing in flight"));
-    }
+    rig.expect_kills(kills);
     rig.finish().await
 }

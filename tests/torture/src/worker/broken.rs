@@ -1,5 +1,6 @@
 use super::handler::{EffectRow, Writes};
 use relevo::{Failure, NewEvent, Result, Store, TxDriver};
+use relevo_core::inbox::{Meet, Met};
 use relevo_core::outbox::LaneChange;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,31 +18,61 @@ pub enum Broken {
     ConfirmEarly,
     /// A writer that publishes on a connection of its own, beside its transaction.
     PublishApart,
+    /// An adopted table whose key was not mapped.
+    KeyOverlooked,
+    /// A consumer that settles messages when they come.
+    AcknowledgeFirst,
+    /// A consumer whose effect commits before, and apart from, its note in the inbox.
+    EffectApart,
 }
 
-/// A driver whose record is not in the transaction of the effect.
+/// What such a worker does outside of its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Split {
+    /// The record, before the effect commits.
+    RecordFirst,
+    /// The record, after the effect committed.
+    RecordLast,
+    /// The effect.
+    Effect,
+}
+
+impl Split {
+    pub(super) fn of(broken: Broken) -> Option<Self> {
+        Some(match broken {
+            Broken::RecordFirst => Self::RecordFirst,
+            Broken::RecordLast => Self::RecordLast,
+            Broken::EffectApart => Self::Effect,
+            _ => return None,
+        })
+    }
+}
+
+/// A driver whose record, or effect, is not in the transaction of the other.
+#[derive(Clone)]
 pub(super) struct Apart<D> {
     driver: D,
     store: Arc<dyn Store>,
-    first: bool,
+    split: Split,
 }
 
 impl<D> Apart<D> {
-    pub(super) fn new(driver: D, store: Arc<dyn Store>, first: bool) -> Self {
-        Self { driver, store, first }
+    pub(super) fn new(driver: D, store: Arc<dyn Store>, split: Split) -> Self {
+        Self { driver, store, split }
     }
 }
 
 pub(super) struct ApartTx<'c, D: TxDriver> {
     tx: D::Tx<'c>,
-    store: &'c Arc<dyn Store>,
-    first: bool,
+    apart: &'c Apart<D>,
     later: Option<LaneChange>,
 }
 
 impl<D: TxDriver> TxDriver for Apart<D> {
     type Conn = D::Conn;
     type Tx<'c> = ApartTx<'c, D>;
+
+    const HOLD: Duration = D::HOLD;
 
     async fn acquire(&self) -> Result<Self::Conn> {
         self.driver.acquire().await
@@ -57,7 +88,7 @@ impl<D: TxDriver> TxDriver for Apart<D> {
         idle_limit: Duration,
     ) -> Result<Self::Tx<'c>> {
         let tx = self.driver.begin(conn, idle_limit).await?;
-        Ok(ApartTx { tx, store: &self.store, first: self.first, later: None })
+        Ok(ApartTx { tx, apart: self, later: None })
     }
 
     async fn savepoint(tx: &mut Self::Tx<'_>) -> Result<()> {
@@ -69,18 +100,42 @@ impl<D: TxDriver> TxDriver for Apart<D> {
     }
 
     async fn record(tx: &mut Self::Tx<'_>, change: &LaneChange) -> Result<()> {
-        if tx.first {
-            return tx.store.record(std::slice::from_ref(change)).await;
+        match tx.apart.split {
+            Split::RecordFirst => tx.apart.store.record(std::slice::from_ref(change)).await,
+            Split::Effect => D::record(&mut tx.tx, change).await,
+            Split::RecordLast => {
+                tx.later = Some(change.clone());
+                Ok(())
+            }
         }
-        tx.later = Some(change.clone());
-        Ok(())
+    }
+
+    async fn meet(tx: &mut Self::Tx<'_>, consumer: &str, messages: &[Meet]) -> Result<Vec<Met>> {
+        D::meet(&mut tx.tx, consumer, messages).await
+    }
+
+    async fn land(
+        tx: &mut Self::Tx<'_>,
+        consumer: &str,
+        events: Vec<NewEvent>,
+        keys: &[String],
+    ) -> Result<()> {
+        D::land(&mut tx.tx, consumer, events, keys).await
+    }
+
+    fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {
+        D::is_conflict(error)
+    }
+
+    async fn seal(tx: &mut Self::Tx<'_>) -> Result<()> {
+        D::seal(&mut tx.tx).await
     }
 
     async fn commit(tx: Self::Tx<'_>) -> Result<()> {
-        let ApartTx { tx, store, later, .. } = tx;
+        let ApartTx { tx, apart, later } = tx;
         D::commit(tx).await?;
         match later {
-            Some(change) => store.record(&[change]).await,
+            Some(change) => apart.store.record(&[change]).await,
             None => Ok(()),
         }
     }
@@ -88,7 +143,14 @@ impl<D: TxDriver> TxDriver for Apart<D> {
 
 impl<D: Writes> Writes for Apart<D> {
     async fn write(tx: &mut Self::Tx<'_>, row: &EffectRow) -> Result<(), Failure> {
-        D::write(&mut tx.tx, row).await
+        if tx.apart.split != Split::Effect {
+            return D::write(&mut tx.tx, row).await;
+        }
+        let driver = &tx.apart.driver;
+        let mut conn = driver.acquire().await?;
+        let mut other = driver.begin(&mut conn, Duration::from_secs(60)).await?;
+        D::write(&mut other, row).await?;
+        Ok(D::commit(other).await?)
     }
 
     async fn publish(tx: &mut Self::Tx<'_>, event: NewEvent) -> Result<(), Failure> {

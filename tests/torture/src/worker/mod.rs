@@ -1,32 +1,36 @@
-//! The process that is tortured: a relay with a handler that writes effects, or towards something outside.
+//! The process that is tortured: a relay with a handler that writes effects, or towards something outside; or a consumer.
 //!
-//! - `handler`: effects as rows, in the transaction the relay gives
+//! - `work`: what it does, by its options
+//! - `handler`: effects as rows, in the transaction the relay or the inbox gives
+//! - `consumer`: receiving from the test's broker
 //! - `outside`: publishing to the test's broker
 //! - `watched`: tells which batches are in hand
 //! - `tripwire`: a signal to itself at a chosen step
 //! - `broken`: variants that must be caught
 
 mod broken;
+mod consumer;
 mod handler;
 mod outside;
 pub mod tripwire;
 mod watched;
+mod work;
 
 pub use broken::Broken;
 
+use crate::adopted::{self, Table};
 use crate::database;
 use crate::story::{Line, tell};
 use anyhow::{Context, Result};
-use handler::Effects;
-use relevo::postgres::{Deadpool, PostgresStore, SqlxPostgres, TokioPostgres};
-use relevo::sqlite::{SqliteStore, SqlxSqlite};
-use relevo::{Direct, Relay, RelayConfig, RetryPolicy, RunningRelay, Store, Subscription};
-use relevo_core::broker::ToBroker;
+use relevo::postgres::PostgresStore;
+use relevo::sqlite::SqliteStore;
+use relevo::{Consuming, Relay, RelayConfig, RetryPolicy, RunningRelay, Store, Subscription};
 use relevo_core::relay::run::Destination;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 use tripwire::Tripwire;
 use watched::Watched;
+use work::Work;
 
 /// The subscription all workers share.
 pub const SUBSCRIPTION: &str = "torture";
@@ -52,6 +56,12 @@ pub struct RelayOptions {
     /// Publish to the test's broker at this address instead of handling events.
     #[arg(long)]
     pub outside: Option<String>,
+    /// Consume from the test's broker at this address instead of relaying.
+    #[arg(long, conflicts_with = "outside")]
+    pub consume: Option<String>,
+    /// Relay the table that this file of configuration adopts instead of the log.
+    #[arg(long, requires = "outside")]
+    pub adopt: Option<PathBuf>,
     /// Most events of a batch.
     #[arg(long, default_value_t = 20)]
     pub batch: usize,
@@ -105,24 +115,44 @@ pub async fn run(options: RelayOptions) -> Result<()> {
     tell(&Line::Ready);
     tokio::select! {
         _ = terminate.recv() => {}
-        ended = until_over(&running) => anyhow::bail!("the work on {ended} ended by itself"),
+        () = until_over(&running) => anyhow::bail!("the work ended by itself"),
     }
-    running.stop_within(Duration::from_secs(20)).await.context("stopping")?;
+    running.stop().await.context("stopping")?;
     tell(&Line::Stopped);
     Ok(())
 }
 
-async fn until_over(running: &RunningRelay) -> String {
-    loop {
-        if let Some((name, _)) = running.subscriptions().find(|(_, running)| running.is_over()) {
-            return name.to_owned();
+/// A relay or a consumer at work.
+enum Working {
+    Relay(RunningRelay),
+    Consumer(Consuming),
+}
+
+impl Working {
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Relay(relay) => relay.subscriptions().any(|(_, running)| running.is_over()),
+            Self::Consumer(consuming) => consuming.is_over(),
         }
+    }
+
+    async fn stop(self) -> relevo::Result<()> {
+        let limit = Duration::from_secs(20);
+        match self {
+            Self::Relay(relay) => relay.stop_within(limit).await,
+            Self::Consumer(consuming) => consuming.stop(limit).await,
+        }
+    }
+}
+
+async fn until_over(working: &Working) {
+    while !working.is_over() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
 /// Starts as a service does: while its database is not there, it tries again.
-async fn start(options: &RelayOptions) -> Result<RunningRelay> {
+async fn start(options: &RelayOptions) -> Result<Working> {
     loop {
         match try_start(options).await {
             Ok(running) => return Ok(running),
@@ -132,29 +162,57 @@ async fn start(options: &RelayOptions) -> Result<RunningRelay> {
     }
 }
 
-async fn try_start(options: &RelayOptions) -> Result<RunningRelay> {
+async fn try_start(options: &RelayOptions) -> Result<Working> {
     if options.store.starts_with("sqlite:") {
         let store = if options.next {
             SqliteStore::open_as_next_version(&options.store, database::NEXT_SQLITE)?
         } else {
             SqliteStore::open(&options.store)?
         };
-        return start_on(options, store.clone(), sqlite(options, store)?).await;
+        let destination = match work::on_sqlite(options, &store).await? {
+            Work::Consumer(consuming) => return Ok(Working::Consumer(consuming)),
+            Work::Relay(destination) => destination,
+        };
+        return match adopted(options)? {
+            Some(table) => {
+                let adopted = store.adopt(adopted::NAME, table.mapping().clone()).await?;
+                start_on(options, adopted, destination).await
+            }
+            None => start_on(options, store, destination).await,
+        };
     }
     let store = if options.next {
         database::next_postgres(&options.store)?
     } else {
         PostgresStore::connect(&options.store).await?
     };
-    let destination = postgres(options, store.clone()).await?;
-    start_on(options, store, destination).await
+    let destination = match work::on_postgres(options, &store).await? {
+        Work::Consumer(consuming) => return Ok(Working::Consumer(consuming)),
+        Work::Relay(destination) => destination,
+    };
+    match adopted(options)? {
+        Some(table) => {
+            let adopted = store.adopt(adopted::NAME, table.mapping().clone()).await?;
+            start_on(options, adopted, destination).await
+        }
+        None => start_on(options, store, destination).await,
+    }
+}
+
+/// The table to relay instead of the log; somebody may have overlooked its key.
+fn adopted(options: &RelayOptions) -> Result<Option<Table>> {
+    let table = options.adopt.as_deref().map(Table::configured).transpose()?;
+    Ok(table.map(|table| match options.broken {
+        Some(Broken::KeyOverlooked) => table.without_key(),
+        _ => table,
+    }))
 }
 
 async fn start_on(
     options: &RelayOptions,
     store: impl Store,
     destination: Box<dyn Destination>,
-) -> Result<RunningRelay> {
+) -> Result<Working> {
     for note in store.probe().await?.notes {
         tell(&Line::Note(note));
     }
@@ -164,7 +222,7 @@ async fn start_on(
         config(options),
         Watched::new(destination),
     );
-    Ok(relay.start().await?)
+    Ok(Working::Relay(relay.start().await?))
 }
 
 fn config(options: &RelayOptions) -> RelayConfig {
@@ -177,72 +235,6 @@ fn config(options: &RelayOptions) -> RelayConfig {
     config.retry = RetryPolicy::linear(Duration::from_millis(20), Duration::from_millis(100))
         .max_attempts(10_000);
     config
-}
-
-async fn postgres(options: &RelayOptions, store: PostgresStore) -> Result<Box<dyn Destination>> {
-    if let Some(address) = &options.outside {
-        return Ok(outside(options, address));
-    }
-    Ok(match options.driver {
-        Driver::Deadpool => direct(options, Arc::new(store), Deadpool::new(pool(options)?)),
-        Driver::Tokio => direct(options, Arc::new(store), TokioPostgres::new(pool(options)?)),
-        Driver::Sqlx => {
-            let pool = sqlx::postgres::PgPoolOptions::new()
-                .max_connections(options.pool as u32)
-                .acquire_timeout(Duration::from_millis(options.pool_wait_ms))
-                .connect(&options.store)
-                .await?;
-            direct(options, Arc::new(store), SqlxPostgres::new(pool))
-        }
-    })
-}
-
-fn pool(options: &RelayOptions) -> Result<deadpool_postgres::Pool> {
-    let config: tokio_postgres::Config = options.store.parse()?;
-    let manager = deadpool_postgres::Manager::new(config, tokio_postgres::NoTls);
-    let pool = deadpool_postgres::Pool::builder(manager)
-        .max_size(options.pool)
-        .wait_timeout(Some(Duration::from_millis(options.pool_wait_ms)))
-        .create_timeout(Some(Duration::from_secs(5)))
-        .runtime(deadpool_postgres::Runtime::Tokio1);
-    Ok(pool.build()?)
-}
-
-fn sqlite(options: &RelayOptions, store: SqliteStore) -> Result<Box<dyn Destination>> {
-    if let Some(address) = &options.outside {
-        return Ok(outside(options, address));
-    }
-    let file = sqlx::sqlite::SqliteConnectOptions::new()
-        .filename(store.path())
-        .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
-        .busy_timeout(Duration::from_secs(5));
-    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(2).connect_lazy_with(file);
-    Ok(direct(options, Arc::new(store), SqlxSqlite::new(pool)))
-}
-
-fn outside(options: &RelayOptions, address: &str) -> Box<dyn Destination> {
-    let early = options.broken == Some(Broken::ConfirmEarly);
-    Box::new(ToBroker::new(outside::Outside::new(address, &options.member, early)))
-}
-
-fn direct<D: handler::Writes>(
-    options: &RelayOptions,
-    store: Arc<dyn Store>,
-    driver: D,
-) -> Box<dyn Destination> {
-    let effects = Effects::new(options);
-    let idle_limit = Duration::from_millis(options.idle_limit_ms);
-    let driver = tripwire::Tripped::new(driver);
-    match options.broken {
-        Some(Broken::RecordFirst | Broken::RecordLast) => {
-            let first = options.broken == Some(Broken::RecordFirst);
-            Box::new(
-                Direct::new(broken::Apart::new(driver, store, first), effects)
-                    .idle_limit(idle_limit),
-            )
-        }
-        _ => Box::new(Direct::new(driver, effects).idle_limit(idle_limit)),
-    }
 }
 
 /// Ends this process when the test that started it is gone.

@@ -1,5 +1,8 @@
+use crate::adopted;
+use crate::broker::Message;
 use async_trait::async_trait;
 use relevo::{ErrorClass, Event};
+use relevo_core::broker::cloudevents::{self, Binding};
 use relevo_core::broker::{Confirm, Publisher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,13 +22,42 @@ pub(super) struct Outside {
     member: String,
     attempts: AtomicU64,
     early: bool,
+    /// Events come from an adopted table, whose rows may have ids of their own.
+    adopted: bool,
     idle: Mutex<Vec<BufReader<TcpStream>>>,
 }
 
 impl Outside {
-    pub(super) fn new(address: &str, member: &str, early: bool) -> Self {
+    pub(super) fn new(address: &str, member: &str) -> Self {
         let (address, member) = (address.to_owned(), format!("{member}-{}", std::process::id()));
-        Self { address, member, attempts: AtomicU64::new(0), early, idle: Mutex::default() }
+        let (attempts, idle) = (AtomicU64::new(0), Mutex::default());
+        Self { address, member, attempts, early: false, adopted: false, idle }
+    }
+
+    /// Answers before anything is stored.
+    pub(super) fn early(mut self, early: bool) -> Self {
+        self.early = early;
+        self
+    }
+
+    /// Events come from an adopted table.
+    pub(super) fn adopted(mut self, adopted: bool) -> Self {
+        self.adopted = adopted;
+        self
+    }
+
+    fn line(&self, event: &Event) -> String {
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        let headers = cloudevents::owned(cloudevents::write(event, "torture", &Binding::AMQP));
+        let message = Message {
+            id: if self.adopted { adopted::identity_of(event) } else { event.id.0 },
+            topic: event.topic.clone(),
+            key: event.key.clone().unwrap_or_default(),
+            attempt: format!("{}/{attempt}", self.member),
+            payload: String::from_utf8_lossy(&event.payload).into_owned(),
+            headers,
+        };
+        format!("{}\n", serde_json::json!(message))
     }
 
     async fn connection(&self) -> std::io::Result<BufReader<TcpStream>> {
@@ -83,9 +115,7 @@ impl Publisher for Outside {
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
         let mut confirms = Vec::new();
         for event in events {
-            let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
-            let key = event.key.as_deref().unwrap_or_default();
-            let line = format!("{} {} {key} {}/{attempt}\n", event.id, event.topic, self.member);
+            let line = self.line(event);
             if self.early {
                 confirms.push(Confirm::Stored);
                 let address = self.address.clone();

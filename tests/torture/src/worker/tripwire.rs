@@ -2,7 +2,8 @@
 
 use crate::story::{Line, tell};
 use async_trait::async_trait;
-use relevo::{Capabilities, Kind, Result, Retention, Store, Subscription, TxDriver};
+use relevo::{Capabilities, Kind, NewEvent, Result, Retention, Store, Subscription, TxDriver};
+use relevo_core::inbox::{Meet, Met};
 use relevo_core::outbox::{
     Beat, Claim, Fleet, LaneChange, LaneId, LaneState, MemberId, Page, PageRequest, ParkedEvent,
     Probe, Token, Upkeep,
@@ -35,6 +36,9 @@ pub const STEPS: [&str; 17] = [
     "commit",
 ];
 
+/// The steps that only a consumer takes.
+pub const OF_CONSUMERS: [&str; 2] = ["meet", "land"];
+
 /// What a worker meets whose pool has no connection left.
 pub const EXHAUSTED: &str = "exhausted pool";
 
@@ -66,7 +70,8 @@ impl FromStr for Tripwire {
         let [step, when, nth, signal] = parts[..] else {
             return Err("write step:before:3:kill".into());
         };
-        if !STEPS.contains(&step) || !["kill", "stop", "term"].contains(&signal) {
+        let known = STEPS.contains(&step) || OF_CONSUMERS.contains(&step);
+        if !known || !["kill", "stop", "term"].contains(&signal) {
             return Err(format!("no such step or signal: {text}"));
         }
         let nth = nth.parse().map_err(|error| format!("{nth}: {error}"))?;
@@ -111,6 +116,7 @@ async fn around<T>(step: &str, work: impl Future<Output = T>) -> T {
 }
 
 /// A store, or a driver, with a wire at each of its calls.
+#[derive(Clone)]
 pub(super) struct Tripped<T>(T);
 
 impl<T> Tripped<T> {
@@ -198,6 +204,8 @@ impl<D: TxDriver> TxDriver for Tripped<D> {
     type Conn = D::Conn;
     type Tx<'c> = D::Tx<'c>;
 
+    const HOLD: Duration = D::HOLD;
+
     async fn acquire(&self) -> Result<Self::Conn> {
         let acquired = around("acquire", self.0.acquire()).await;
         if matches!(&acquired, Err(error) if error.kind() == Kind::Timeout) {
@@ -228,6 +236,23 @@ impl<D: TxDriver> TxDriver for Tripped<D> {
 
     async fn record(tx: &mut Self::Tx<'_>, change: &LaneChange) -> Result<()> {
         around("fence", D::record(tx, change)).await
+    }
+
+    async fn meet(tx: &mut Self::Tx<'_>, consumer: &str, messages: &[Meet]) -> Result<Vec<Met>> {
+        around("meet", D::meet(tx, consumer, messages)).await
+    }
+
+    async fn land(
+        tx: &mut Self::Tx<'_>,
+        consumer: &str,
+        events: Vec<NewEvent>,
+        keys: &[String],
+    ) -> Result<()> {
+        around("land", D::land(tx, consumer, events, keys)).await
+    }
+
+    async fn seal(tx: &mut Self::Tx<'_>) -> Result<()> {
+        D::seal(tx).await
     }
 
     fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {

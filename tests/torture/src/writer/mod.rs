@@ -10,10 +10,12 @@ mod sqlite;
 pub use plan::{HELD, KEYS, Plan, Shape};
 pub(crate) use postgres::APPLICATION as WRITER_SESSIONS;
 
+use crate::adopted::Table;
 use crate::story::{Fate, Line, Published, now_ns, tell};
 use crate::worker::Broken;
 use anyhow::Result;
 use relevo_core::clock::Rng;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -51,6 +53,9 @@ pub struct WriterOptions {
     /// Publishes as the next version of the schema allows.
     #[arg(long)]
     pub next: bool,
+    /// Inserts into an outbox table of its own, which this file of configuration adopts, instead of publishing.
+    #[arg(long)]
+    pub adopt: Option<PathBuf>,
     /// Works wrongly on purpose.
     #[arg(long, value_enum)]
     pub broken: Option<Broken>,
@@ -64,11 +69,12 @@ pub async fn run(options: WriterOptions) -> Result<()> {
         terminate.recv().await;
         stop.send_replace(true);
     });
+    let table = options.adopt.as_deref().map(Table::configured).transpose()?;
     tell(&Line::Ready);
     if options.store.starts_with("sqlite:") {
-        sqlite::run(&options, stopped).await?;
+        sqlite::run(&options, table, stopped).await?;
     } else {
-        postgres::run(&options, stopped).await?;
+        postgres::run(&options, table, stopped).await?;
     }
     tell(&Line::Stopped);
     Ok(())

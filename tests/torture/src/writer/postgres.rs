@@ -1,10 +1,12 @@
 use super::{HELD, Plan, Shape, WriterOptions, pause, published};
+use crate::adopted::Table;
 use crate::story::{Fate, Intent, Line, Published, now_ns, tell};
 use crate::worker::Broken;
 use anyhow::{Context, Result};
 use relevo::postgres::PostgresOutbox;
 use relevo::{EventId, NewEvent, PublishIn};
 use relevo_core::clock::Rng;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -27,13 +29,18 @@ const BY_INSERT: &str =
 const BY_NEXT_INSERT: &str =
     "INSERT INTO relevo.outbox (topic, key, payload, id, note) VALUES ($1, $2, $3, $4, 'next')";
 
-pub(super) async fn run(options: &WriterOptions, stopped: watch::Receiver<bool>) -> Result<()> {
+pub(super) async fn run(
+    options: &WriterOptions,
+    table: Option<Table>,
+    stopped: watch::Receiver<bool>,
+) -> Result<()> {
+    let table = table.map(Arc::new);
     let mut writers = JoinSet::new();
     for number in 0..options.writers {
-        writers.spawn(Writer::new(options, number, &stopped).run(false));
+        writers.spawn(Writer::new(options, &table, number, &stopped).run(false));
     }
     if options.hold_ms > 0 {
-        writers.spawn(Writer::new(options, options.writers, &stopped).run(true));
+        writers.spawn(Writer::new(options, &table, options.writers, &stopped).run(true));
     }
     while let Some(ended) = writers.join_next().await {
         ended.context("a writer panicked")?;
@@ -43,6 +50,8 @@ pub(super) async fn run(options: &WriterOptions, stopped: watch::Receiver<bool>)
 
 struct Writer {
     options: WriterOptions,
+    /// Its own outbox table, if it does not publish into the log.
+    table: Option<Arc<Table>>,
     rng: Rng,
     stopped: watch::Receiver<bool>,
 }
@@ -51,9 +60,14 @@ struct Writer {
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 
 impl Writer {
-    fn new(options: &WriterOptions, number: u64, stopped: &watch::Receiver<bool>) -> Self {
+    fn new(
+        options: &WriterOptions,
+        table: &Option<Arc<Table>>,
+        number: u64,
+        stopped: &watch::Receiver<bool>,
+    ) -> Self {
         let rng = Rng::seeded(options.seed.wrapping_mul(1000).wrapping_add(number));
-        Self { options: options.clone(), rng, stopped: stopped.clone() }
+        Self { options: options.clone(), table: table.clone(), rng, stopped: stopped.clone() }
     }
 
     async fn run(mut self, hold: bool) {
@@ -153,6 +167,10 @@ impl Writer {
 
     /// In one of the three ways a service may choose.
     async fn publish(&mut self, tx: &mut Transaction<'_>, event: &Published) -> Result<(), Fault> {
+        if let Some(table) = &self.table {
+            let insert = table.insert(std::slice::from_ref(event));
+            return Ok(tx.batch_execute(&insert).await?);
+        }
         let payload = event.place.to_string().into_bytes();
         let topic = event.fate.topic();
         match self.rng.below(3) {

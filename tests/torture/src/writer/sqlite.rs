@@ -1,10 +1,12 @@
 use super::{Plan, Shape, WriterOptions, published};
-use crate::story::{Fate, Intent, Line, now_ns, tell};
+use crate::adopted::Table;
+use crate::story::{Fate, Intent, Line, Published, now_ns, tell};
 use anyhow::{Context, Result};
 use relevo::sqlite::SqliteOutbox;
 use relevo::{EventId, NewEvent};
 use relevo_core::clock::Rng;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -16,12 +18,17 @@ const BY_INSERT: &str =
 const BY_NEXT_INSERT: &str =
     "INSERT INTO relevo_outbox (topic, key, payload, id, note) VALUES (?1, ?2, ?3, ?4, 'next')";
 
-pub(super) async fn run(options: &WriterOptions, stopped: watch::Receiver<bool>) -> Result<()> {
+pub(super) async fn run(
+    options: &WriterOptions,
+    table: Option<Table>,
+    stopped: watch::Receiver<bool>,
+) -> Result<()> {
+    let way = Arc::new(Way::of(options, table));
     let mut writers = tokio::task::JoinSet::new();
     for number in 0..options.writers {
-        let (options, stopped) = (options.clone(), stopped.clone());
+        let (options, way, stopped) = (options.clone(), way.clone(), stopped.clone());
         let rng = Rng::seeded(options.seed.wrapping_mul(1000).wrapping_add(number));
-        writers.spawn_blocking(move || write(&options, rng, &stopped));
+        writers.spawn_blocking(move || write(&options, &way, rng, &stopped));
     }
     while let Some(ended) = writers.join_next().await {
         ended.context("a writer panicked")??;
@@ -29,14 +36,34 @@ pub(super) async fn run(options: &WriterOptions, stopped: watch::Receiver<bool>)
     Ok(())
 }
 
-fn write(options: &WriterOptions, mut rng: Rng, stopped: &watch::Receiver<bool>) -> Result<()> {
+/// How events get into the database.
+enum Way {
+    /// Into the log: by the library, or by this statement.
+    Log(&'static str),
+    /// Into the writer's own outbox table.
+    Own(Box<Table>),
+}
+
+impl Way {
+    fn of(options: &WriterOptions, table: Option<Table>) -> Self {
+        let insert = if options.next { BY_NEXT_INSERT } else { BY_INSERT };
+        table.map_or(Self::Log(insert), |table| Self::Own(Box::new(table)))
+    }
+}
+
+fn write(
+    options: &WriterOptions,
+    way: &Way,
+    mut rng: Rng,
+    stopped: &watch::Receiver<bool>,
+) -> Result<()> {
     // SQLite has no second phase; a transaction of that shape is committed at once.
     let path = options.store.trim_start_matches("sqlite:");
     let mut connection = Connection::open(path)?;
     connection.busy_timeout(Duration::from_secs(10))?;
     while !*stopped.borrow() {
         let plan = Plan::next(&mut rng, options);
-        if let Err(error) = transaction(&mut connection, &plan, &mut rng, options) {
+        if let Err(error) = transaction(&mut connection, &plan, way, &mut rng, options) {
             tracing::debug!(%error, "a transaction failed");
         }
         rest(&mut rng, options.pause_ms);
@@ -51,10 +78,10 @@ fn rest(rng: &mut Rng, longest_ms: u64) {
 fn transaction(
     connection: &mut Connection,
     plan: &Plan,
+    way: &Way,
     rng: &mut Rng,
     options: &WriterOptions,
 ) -> Result<()> {
-    let insert = if options.next { BY_NEXT_INSERT } else { BY_INSERT };
     let shape = plan.shape.name().to_owned();
     let mut intent = Intent { tx: Uuid::now_v7(), shape, ..Intent::default() };
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -66,13 +93,13 @@ fn transaction(
     for (place, (key, fate)) in plan.events.iter().enumerate() {
         // The write lock is taken when the transaction begins, so the version is the order whoever counts first.
         let event = published(&plan.keys[*key], *fate, place as u32, true);
-        publish(&tx, insert, (&event.key, event.fate, event.id), rng)?;
+        publish(&tx, way, &event, rng)?;
         if plan.shape == Shape::Savepoint {
-            let undone = Uuid::now_v7();
+            let undone = published(&event.key, Fate::Plain, event.place, true);
             tx.execute_batch("SAVEPOINT s")?;
-            publish(&tx, insert, (&event.key, Fate::Plain, undone), rng)?;
+            publish(&tx, way, &undone, rng)?;
             tx.execute_batch("ROLLBACK TO s; RELEASE s")?;
-            intent.undone.push(undone);
+            intent.undone.push(undone.id);
         }
         intent.events.push(event);
     }
@@ -101,17 +128,17 @@ fn count_up(tx: &Transaction<'_>, plan: &Plan) -> Result<Vec<i64>> {
     Ok(versions?)
 }
 
-fn publish(
-    tx: &Transaction<'_>,
-    insert: &str,
-    (key, fate, id): (&str, Fate, Uuid),
-    rng: &mut Rng,
-) -> Result<()> {
-    if rng.below(2) == 0 {
-        let event = NewEvent::bytes(fate.topic(), "1").key(key).id(EventId(id));
-        SqliteOutbox::default().publish_sync(tx, event)?;
-    } else {
-        tx.execute(insert, (fate.topic(), key, b"1", id.to_string()))?;
+fn publish(tx: &Transaction<'_>, way: &Way, event: &Published, rng: &mut Rng) -> Result<()> {
+    let (key, topic) = (&event.key, event.fate.topic());
+    match way {
+        Way::Own(table) => tx.execute_batch(&table.insert(std::slice::from_ref(event)))?,
+        Way::Log(_) if rng.below(2) == 0 => {
+            let event = NewEvent::bytes(topic, "1").key(key).id(EventId(event.id));
+            SqliteOutbox::default().publish_sync(tx, event)?;
+        }
+        Way::Log(insert) => {
+            tx.execute(insert, (topic, key, b"1", event.id.to_string()))?;
+        }
     }
     Ok(())
 }

@@ -212,6 +212,7 @@ impl Intake {
     /// How many messages to ask the receiver for; `None` while there is no room, or no receiver.
     pub fn wants(&self) -> Option<usize> {
         let room = self.waiting() < self.bounds.queue * self.bounds.concurrency;
+        let room = room || mutant!(UnboundedIntake);
         (self.line == Line::Up && !self.stopping && room).then_some(self.bounds.batch)
     }
 
@@ -274,7 +275,8 @@ impl Intake {
             Received::Messages { source, messages } => {
                 let queue = self.queues.entry(source.clone()).or_default();
                 queue.waiting.extend(messages);
-                if queue.waiting.len() >= self.bounds.queue && !queue.paused {
+                let full = queue.waiting.len() >= self.bounds.queue && !mutant!(UnboundedIntake);
+                if full && !queue.paused {
                     queue.paused = true;
                     self.actions.push(Action::Pause(source));
                 }

@@ -1,9 +1,17 @@
 //! A broker that keeps a journal of what it stored, and behaves as badly as real ones do.
+//!
+//! - `queues`: where it has consumers, what waits for them
+
+mod queues;
+
+pub use queues::Told;
 
 use crate::check::Applied;
 use crate::story::Fate;
 use anyhow::{Context, Result};
+use queues::Queues;
 use relevo_core::clock::Rng;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -17,7 +25,29 @@ pub struct Broker {
     stored: Mutex<Vec<Applied>>,
     down: AtomicBool,
     rng: Mutex<Rng>,
+    /// Set where it has consumers: then it is for them to fail, and it refuses nothing for what it is.
+    queues: Option<Queues>,
 }
+
+/// A message on its way to the broker, and on to its consumers: one line of JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// The event.
+    pub id: Uuid,
+    /// Its topic.
+    pub topic: String,
+    /// Its key.
+    pub key: String,
+    /// Which process, which attempt.
+    pub attempt: String,
+    /// What it carries, text.
+    pub payload: String,
+    /// Its attributes as headers.
+    pub headers: Vec<(String, String)>,
+}
+
+/// The first line of a consumer.
+pub const CONSUME: &str = "consume";
 
 enum Answer {
     Say(&'static str),
@@ -28,11 +58,20 @@ enum Answer {
 impl Broker {
     /// Listens on a free port; everything it does wrong is decided by `seed`.
     pub async fn start(seed: u64) -> Result<Arc<Self>> {
+        Self::open(seed, None).await
+    }
+
+    /// The same with queues, for consumers.
+    pub async fn with_queues(seed: u64) -> Result<Arc<Self>> {
+        Self::open(seed, Some(Queues::default())).await
+    }
+
+    async fn open(seed: u64, queues: Option<Queues>) -> Result<Arc<Self>> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
         let rng = Mutex::new(Rng::seeded(seed));
-        let broker =
-            Arc::new(Self { address, stored: Mutex::default(), down: AtomicBool::new(false), rng });
+        let (stored, down) = (Mutex::default(), AtomicBool::new(false));
+        let broker = Arc::new(Self { address, stored, down, rng, queues });
         tokio::spawn(accept(listener, broker.clone()));
         Ok(broker)
     }
@@ -52,38 +91,39 @@ impl Broker {
         self.down.store(down, Ordering::SeqCst);
     }
 
-    fn store(&self, line: &str) -> Option<Fate> {
-        let mut words = line.split(' ');
-        let id: Uuid = words.next()?.parse().ok()?;
-        let fate = Fate::of_topic(words.next()?)?;
-        let (key, attempt) = (words.next()?.to_owned(), words.next()?.to_owned());
-        if fate != Fate::Poison {
-            let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
-            let at = stored.len() as i64;
-            stored.push(Applied { at, id, key, cause: None, attempt });
+    /// Stored, and in its queue, in one step: their orders are the same.
+    fn store(&self, message: Message) {
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queues) = &self.queues {
+            queues.keep(&message);
         }
-        Some(fate)
+        let (at, Message { id, key, attempt, .. }) = (stored.len() as i64, message);
+        stored.push(Applied { at, id, key, cause: None, attempt });
     }
 
     fn answer(&self, line: &str) -> Answer {
         if self.down.load(Ordering::SeqCst) {
             return Answer::Say("down");
         }
+        let Ok(message) = serde_json::from_str::<Message>(line) else {
+            return Answer::Say("not understood");
+        };
+        let fate = Fate::of_topic(&message.topic).filter(|_| self.queues.is_none());
         let dice = self.rng.lock().map_or(0, |mut rng| rng.below(1000));
         match dice {
             // Refused, or gone before it was stored.
             0..20 => return Answer::Say("busy"),
             20..25 => return Answer::Close,
-            _ if line.contains(Fate::Flaky.topic()) && dice < 300 => return Answer::Say("flaky"),
+            _ if fate == Some(Fate::Flaky) && dice < 300 => return Answer::Say("flaky"),
+            _ if fate == Some(Fate::Poison) => return Answer::Say("poison"),
             _ => {}
         }
-        match (self.store(line), dice) {
-            (None, _) => Answer::Say("not understood"),
-            (Some(Fate::Poison), _) => Answer::Say("poison"),
+        self.store(message);
+        match dice {
             // Stored, and the publisher never learns.
-            (Some(_), 990..997) => Answer::Close,
-            (Some(_), 997..998) => Answer::Silence,
-            (Some(_), _) => Answer::Say("stored"),
+            990..997 => Answer::Close,
+            997..998 => Answer::Silence,
+            _ => Answer::Say("stored"),
         }
     }
 }
@@ -98,6 +138,9 @@ async fn serve(stream: TcpStream, broker: Arc<Broker>) -> Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     while stream.read_line(&mut line).await.context("reading")? > 0 {
+        if let Some(queues) = broker.queues.as_ref().filter(|_| line.trim_end() == CONSUME) {
+            return queues.serve(stream).await;
+        }
         match broker.answer(line.trim_end()) {
             Answer::Say(word) => stream.get_mut().write_all(format!("{word}\n").as_bytes()).await?,
             Answer::Close => return Ok(()),
