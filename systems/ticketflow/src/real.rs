@@ -60,9 +60,7 @@ impl Environment {
     async fn check(&self) -> Result<()> {
         let database = async { Database::open(&self.common.database_url).await?.check().await };
         let rabbit = Rabbit::at(&self.common.rabbitmq_url);
-        let smtp = async {
-            Smtp::at(&self.worker.smtp_url, &self.worker.mail_from)?.check().await
-        };
+        let smtp = async { Smtp::at(&self.worker.smtp_url, &self.worker.mail_from)?.check().await };
         let answers = tokio::join!(answer(database), answer(rabbit.check()), answer(smtp));
         let answers = VARIABLES.iter().zip([answers.0, answers.1, answers.2]);
         let missing = answers.filter_map(|((variable, what), answer)| {
