@@ -18,7 +18,7 @@ pub const BREAKS: &[Break] = &[
         help: "A change in SmartEdify whose event makes no sense: it ends in outbox_events_dlq",
         key: 'n',
         label: "nonsense",
-        begins: "a change whose event makes no sense: it will be in outbox_events_dlq",
+        begins: "nonsense: an event that ends in outbox_events_dlq",
         ends: None,
     },
     Break {
@@ -26,7 +26,7 @@ pub const BREAKS: &[Break] = &[
         help: "SmartEdify's downstream service fails for two seconds",
         key: 'e',
         label: "errors",
-        begins: "the downstream service fails; events are tried again, tenants in order",
+        begins: "the downstream service fails; events are tried again",
         ends: Some("the downstream service works again"),
     },
     Break {
@@ -34,7 +34,7 @@ pub const BREAKS: &[Break] = &[
         help: "SmartEdify's downstream service cannot be reached for two seconds",
         key: 'u',
         label: "unreachable",
-        begins: "the downstream service is gone; changes are accepted and wait",
+        begins: "the downstream service is gone; changes wait",
         ends: Some("the downstream service is there again"),
     },
     Break {

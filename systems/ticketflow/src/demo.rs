@@ -22,7 +22,7 @@ const MAIL: Break = Break {
     help: "TicketFlow's mail server takes nothing for two seconds",
     key: 'm',
     label: "mail server",
-    begins: "the mail server takes nothing; e-mails wait in their ticket's order",
+    begins: "the mail server takes nothing; e-mails wait, in order",
     ends: Some("the mail server takes e-mails again"),
 };
 
@@ -31,7 +31,7 @@ const DISPATCHER: Break = Break {
     help: "TicketFlow's dispatcher stands still for two seconds",
     key: 'd',
     label: "dispatcher",
-    begins: "the dispatcher stands still; tickets are accepted and Outbox fills",
+    begins: "the dispatcher stands still; tickets wait in Outbox",
     ends: Some("the dispatcher goes on"),
 };
 

@@ -129,6 +129,9 @@ mod tests {
                 assert!(what.name.starts_with(&format!("{}-", part.name())), "{what:?}");
                 assert!(what.label.starts_with(what.key) && keys.insert(what.key), "{what:?}");
                 assert_eq!(Fault::by_key(&Part::ALL, what.key as u8), Some(fault));
+                // Behind a clock and the system's name it fits eighty columns.
+                let longest = what.begins.len().max(what.ends.unwrap_or_default().len());
+                assert!(longest <= 60, "{what:?}");
             }
         }
     }

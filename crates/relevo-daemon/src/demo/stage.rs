@@ -165,15 +165,16 @@ impl Stage {
         if let Some(shop) = &mut self.shop {
             shop.replace_worker(&mut self.floor)?;
         }
-        self.look().await
+        self.look()
     }
 
     /// Sees what is new and shows it.
-    async fn look(&mut self) -> Result<()> {
+    fn look(&mut self) -> Result<()> {
         if let Some(shop) = &mut self.shop {
             shop.look(&mut self.floor)?;
         }
-        self.troupe.look().await;
+        let said = self.troupe.look();
+        said.into_iter().for_each(|text| self.floor.note(text));
         match &self.screen {
             Some(screen) => screen.show(&self.scene(screen).draw()),
             None => {
@@ -255,20 +256,15 @@ impl Stage {
     }
 
     async fn step(&mut self, step: Step) -> Result<()> {
-        let said = match (step, &mut self.shop) {
+        match (step, &mut self.shop) {
             (Step::Begin(Fault::Shop(what)), Some(shop)) => {
                 shop.begin(what, &mut self.floor).await?;
-                None
             }
-            (Step::End(Fault::Shop(what)), Some(shop)) => {
-                shop.mend(what, &mut self.floor);
-                None
-            }
-            (Step::Begin(Fault::In(part, what)), _) => self.troupe.begin(part, what).await,
-            (Step::End(Fault::In(part, what)), _) => self.troupe.mend(part, what).await,
-            (_, None) => None,
-        };
-        said.into_iter().for_each(|text| self.floor.note(text));
+            (Step::End(Fault::Shop(what)), Some(shop)) => shop.mend(what, &mut self.floor),
+            (Step::Begin(Fault::In(part, what)), _) => self.troupe.begin(part, what),
+            (Step::End(Fault::In(part, what)), _) => self.troupe.mend(part, what),
+            (_, None) => {}
+        }
         Ok(())
     }
 
@@ -297,7 +293,7 @@ impl Stage {
                 None => Open::default(),
             };
             let is_judged = self.troupe.is_judged().await?;
-            self.look().await?;
+            self.look()?;
             if is_judged && (open.pending == 0 || begun.elapsed() > PATIENCE) {
                 return Ok(open);
             }

@@ -1,10 +1,12 @@
-//! The systems beside the shop floor: started, watched, broken, mended, and judged at the end.
+//! The systems beside the shop floor: started, watched, broken, mended, and judged at the end. Each has a task of its own, so
+//! that nothing that one of them waits for holds up the picture.
 
 use super::part::{Part, Profile};
 use proof::{Break, Figures, System, Verdict};
 use relevo_core::{Error, Kind, Result};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
 /// Between two looks at the figures.
@@ -24,18 +26,141 @@ pub(super) struct Card {
     pub(super) lost: Option<u64>,
 }
 
+/// What a system is told.
+enum Order {
+    Begin(&'static Break),
+    Mend(&'static Break),
+}
+
+/// What it tells.
+enum News {
+    Figures(Figures),
+    /// Something was broken or mended, or could not be; what is broken now.
+    Done(String, Vec<&'static str>),
+}
+
 struct Actor {
     card: Card,
+    /// Gone once it is told to finish.
+    orders: Option<UnboundedSender<Order>>,
+    news: UnboundedReceiver<News>,
     /// Until it is judged.
-    system: Option<Box<dyn System>>,
-    judging: Option<JoinHandle<proof::Result<Verdict>>>,
+    task: Option<JoinHandle<proof::Result<Verdict>>>,
     verdict: Option<Verdict>,
+}
+
+impl Actor {
+    fn start(part: Part, system: Box<dyn System>) -> Self {
+        let card = Card {
+            part,
+            url: system.url(),
+            figures: Figures::default(),
+            broken: Vec::new(),
+            lost: None,
+        };
+        let (orders, told) = unbounded_channel();
+        let (tell, news) = unbounded_channel();
+        let body = Body { part, system, broken: Vec::new(), news: tell };
+        let task = Some(tokio::spawn(body.work(told)));
+        Self { card, orders: Some(orders), news, task, verdict: None }
+    }
+
+    /// Takes in what it told; answers with what is to be said.
+    fn look(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        while let Ok(news) = self.news.try_recv() {
+            match news {
+                News::Figures(figures) => self.card.figures = figures,
+                News::Done(text, broken) => {
+                    self.card.broken = broken;
+                    said.push(text);
+                }
+            }
+        }
+        said
+    }
+
+    async fn judged(&mut self) -> Result<bool> {
+        let Some(task) = self.task.take_if(|task| task.is_finished()) else {
+            return Ok(self.task.is_none());
+        };
+        let part = self.card.part;
+        let ended = task.await.map_err(|error| panicked(part, &error))?;
+        let verdict = ended.map_err(|error| part.failed(&error))?;
+        self.look();
+        self.card.show(&verdict);
+        self.verdict = Some(verdict);
+        Ok(true)
+    }
+}
+
+/// The system in its task.
+struct Body {
+    part: Part,
+    system: Box<dyn System>,
+    broken: Vec<&'static str>,
+    news: UnboundedSender<News>,
+}
+
+impl Body {
+    /// Obeys until nobody orders any more; then it finishes.
+    async fn work(mut self, mut orders: UnboundedReceiver<Order>) -> proof::Result<Verdict> {
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(order) => self.obey(order).await,
+                    None => return self.system.finish(PATIENCE).await,
+                },
+                _ = looks.tick() => self.look().await,
+            }
+        }
+    }
+
+    async fn obey(&mut self, order: Order) {
+        let is_broken = |what: &Break| self.broken.contains(&what.name);
+        let (done, words) = match order {
+            Order::Begin(what) if !is_broken(what) => {
+                let begun = self.system.begin(what.name).await;
+                if begun.is_ok() && what.ends.is_some() {
+                    self.broken.push(what.name);
+                }
+                (begun, what.begins)
+            }
+            Order::Mend(what) if is_broken(what) => {
+                let mended = self.system.mend(what.name).await;
+                if mended.is_ok() {
+                    self.broken.retain(|name| *name != what.name);
+                }
+                (mended, what.ends.unwrap_or_default())
+            }
+            Order::Begin(_) | Order::Mend(_) => return,
+        };
+        let text = match done {
+            Ok(()) => format!("{}: {words}", self.part.title()),
+            Err(error) => format!("{}: not done, {error:#}", self.part.title()),
+        };
+        self.tell(News::Done(text, self.broken.clone()));
+    }
+
+    async fn look(&mut self) {
+        match self.system.figures().await {
+            Ok(figures) => self.tell(News::Figures(figures)),
+            // A real database may be down for a while; the figures stay as they were.
+            Err(error) => tracing::warn!(error = format!("{error:#}"), "a system's figures"),
+        }
+    }
+
+    fn tell(&self, news: News) {
+        // Nobody listens while the demo is given up.
+        let _ = self.news.send(news);
+    }
 }
 
 /// All systems that are on.
 pub(super) struct Troupe {
     actors: Vec<Actor>,
-    looked: Option<Instant>,
 }
 
 impl Troupe {
@@ -49,17 +174,10 @@ impl Troupe {
         let mut actors = Vec::new();
         for part in parts {
             let rate = rate.unwrap_or(part.rate());
-            let Some(system) = part.start(profile, folder, rate).await? else { continue };
-            let card = Card {
-                part: *part,
-                url: system.url(),
-                figures: Figures::default(),
-                broken: Vec::new(),
-                lost: None,
-            };
-            actors.push(Actor { card, system: Some(system), judging: None, verdict: None });
+            let system = part.start(profile, folder, rate).await?;
+            actors.extend(system.map(|system| Actor::start(*part, system)));
         }
-        Ok(Self { actors, looked: None })
+        Ok(Self { actors })
     }
 
     pub(super) fn cards(&self) -> impl Iterator<Item = &Card> {
@@ -71,72 +189,45 @@ impl Troupe {
         self.cards().map(|card| card.figures.committed).sum()
     }
 
-    /// Brings the figures up to this moment, now and then.
-    pub(super) async fn look(&mut self) {
-        if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
-            return;
-        }
-        for actor in &mut self.actors {
-            let Some(system) = &actor.system else { continue };
-            match system.figures().await {
-                Ok(figures) => actor.card.figures = figures,
-                // A real database may be down for a while; the figures stay as they were.
-                Err(error) => tracing::warn!(error = format!("{error:#}"), "a system's figures"),
-            }
-        }
-        self.looked = Some(Instant::now());
+    /// Takes in what the systems told; answers with what is to be said of it.
+    pub(super) fn look(&mut self) -> Vec<String> {
+        self.actors.iter_mut().flat_map(Actor::look).collect()
     }
 
     pub(super) fn is_broken(&self, what: &Break) -> bool {
         self.cards().any(|card| card.broken.contains(&what.name))
     }
 
-    /// Breaks something. Answers with what is to be said of it.
-    pub(super) async fn begin(&mut self, part: Part, what: &'static Break) -> Option<String> {
-        let actor = self.actor(part).filter(|it| !it.card.broken.contains(&what.name))?;
-        let begun = actor.system.as_mut()?.begin(what.name).await;
-        if begun.is_ok() && what.ends.is_some() {
-            actor.card.broken.push(what.name);
-        }
-        Some(said(part, begun, what.begins))
+    /// Breaks something, soon.
+    pub(super) fn begin(&self, part: Part, what: &'static Break) {
+        self.order(part, Order::Begin(what));
     }
 
-    /// Mends it.
-    pub(super) async fn mend(&mut self, part: Part, what: &'static Break) -> Option<String> {
-        let actor = self.actor(part).filter(|it| it.card.broken.contains(&what.name))?;
-        let mended = actor.system.as_mut()?.mend(what.name).await;
-        if mended.is_ok() {
-            actor.card.broken.retain(|name| *name != what.name);
-        }
-        Some(said(part, mended, what.ends.unwrap_or_default()))
+    /// Mends it, soon.
+    pub(super) fn mend(&self, part: Part, what: &'static Break) {
+        self.order(part, Order::Mend(what));
     }
 
-    fn actor(&mut self, part: Part) -> Option<&mut Actor> {
-        self.actors.iter_mut().find(|actor| actor.card.part == part)
+    fn order(&self, part: Part, order: Order) {
+        let actor = self.actors.iter().find(|actor| actor.card.part == part);
+        if let Some(orders) = actor.and_then(|actor| actor.orders.as_ref()) {
+            // One that ended by itself says why when it is judged.
+            let _ = orders.send(order);
+        }
     }
 
     /// No more traffic: each system is mended, drained and judged, all at the same time.
     pub(super) fn finish(&mut self) {
-        for actor in &mut self.actors {
-            if let Some(system) = actor.system.take() {
-                actor.card.broken.clear();
-                actor.judging = Some(tokio::spawn(system.finish(PATIENCE)));
-            }
-        }
+        self.actors.iter_mut().for_each(|actor| actor.orders = None);
     }
 
     /// Are all verdicts there?
     pub(super) async fn is_judged(&mut self) -> Result<bool> {
+        let mut all = true;
         for actor in &mut self.actors {
-            if let Some(judging) = actor.judging.take_if(|judging| judging.is_finished()) {
-                let part = actor.card.part;
-                let ended = judging.await.map_err(|error| panicked(part, &error))?;
-                let verdict = ended.map_err(|error| part.failed(&error))?;
-                actor.card.show(&verdict);
-                actor.verdict = Some(verdict);
-            }
+            all &= actor.judged().await?;
         }
-        Ok(self.actors.iter().all(|actor| actor.judging.is_none()))
+        Ok(all)
     }
 
     /// The verdicts, in the order in which the systems are shown.
@@ -151,13 +242,7 @@ impl Card {
         (self.figures.committed, self.figures.effects) = (report.committed, report.effects);
         (self.figures.dead, self.figures.pending) = (report.dead, 0);
         self.lost = Some(report.lost);
-    }
-}
-
-fn said(part: Part, done: proof::Result<()>, words: &str) -> String {
-    match done {
-        Ok(()) => format!("{}: {words}", part.title()),
-        Err(error) => format!("{}: not done, {error:#}", part.title()),
+        self.broken.clear();
     }
 }
 

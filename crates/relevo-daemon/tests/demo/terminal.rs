@@ -3,12 +3,17 @@
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// A terminal on which nothing is drawn for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A demo behind a pseudo-terminal.
 struct Terminal {
     child: Child,
     keys: ChildStdin,
-    screen: ChildStdout,
+    screen: Receiver<Vec<u8>>,
     /// Everything that was drawn.
     drawn: String,
     columns: usize,
@@ -26,18 +31,23 @@ impl Terminal {
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (keys, screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Self { child, keys, screen, drawn: String::new(), columns, rows }
+        Self { child, keys, screen: drawn_on(screen), drawn: String::new(), columns, rows }
     }
 
+    /// False at the end.
     fn read(&mut self) -> bool {
-        let mut bytes = [0; 65_536];
-        let count = self.screen.read(&mut bytes).unwrap();
-        // Cut in the middle of a character it is odd for a moment; the next picture is whole.
-        self.drawn.push_str(&String::from_utf8_lossy(&bytes[..count]));
-        count > 0
+        match self.screen.recv_timeout(PATIENCE) {
+            // Cut in the middle of a character it is odd for a moment; the next picture is whole.
+            Ok(bytes) => self.drawn.push_str(&String::from_utf8_lossy(&bytes)),
+            Err(RecvTimeoutError::Disconnected) => return false,
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("it hangs:\n{}", self.last_picture().join("\n"))
+            }
+        }
+        true
     }
 
-    /// Reads on until something that `begins` so far was drawn.
+    /// Reads on until this was drawn, from now on.
     fn wait_for(&mut self, words: &str) {
         let from = self.drawn.len();
         while !self.drawn[from..].contains(words) {
@@ -60,8 +70,9 @@ impl Terminal {
     fn end(mut self) -> String {
         while self.read() {}
         assert!(self.child.wait().unwrap().success(), "{}", self.drawn);
-        let begin = self.drawn.find("\x1b[H").unwrap();
-        let (pictures, words) = self.drawn.rsplit_once("\x1b[?1049l").unwrap();
+        let drawn = std::mem::take(&mut self.drawn);
+        let begin = drawn.find("\x1b[H").unwrap();
+        let (pictures, words) = drawn.rsplit_once("\x1b[?1049l").unwrap();
         for picture in pictures[begin..].split("\x1b[H").skip(1) {
             let lines = lines(picture);
             assert!(lines.len() <= self.rows, "{} lines:\n{}", lines.len(), lines.join("\n"));
@@ -70,6 +81,27 @@ impl Terminal {
         }
         words.to_owned()
     }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn drawn_on(mut screen: ChildStdout) -> Receiver<Vec<u8>> {
+    let (drawn, screen_of) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; 65_536];
+        while let Ok(count @ 1..) = screen.read(&mut bytes) {
+            if drawn.send(bytes[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    screen_of
 }
 
 fn lines(picture: &str) -> Vec<String> {
@@ -82,10 +114,19 @@ fn at_eighty_by_twenty_four_everything_is_there_and_keys_break_and_mend_the_syst
     let mut terminal = Terminal::open("--rate 20", 80, 24);
     terminal.wait_for("SmartEdify's API, open on loopback only: http://127.0.0.1:");
     terminal.wait_for("first event delivered");
-    for key in ["m", "d", "w", "e", "u", "n", "t", "r"] {
+    for (key, broken) in [
+        ("m", "TicketFlow: the mail server takes nothing"),
+        ("d", "TicketFlow: the dispatcher stands still"),
+        ("w", "TicketFlow: the worker is gone"),
+        ("e", "SmartEdify: the downstream service fails"),
+        ("u", "SmartEdify: the downstream service is gone"),
+        ("n", "SmartEdify: nonsense"),
+        ("t", "SmartEdify: an answer gets lost"),
+        ("r", "SmartEdify: the relay is gone without a word"),
+    ] {
         terminal.press(key);
+        terminal.wait_for(broken);
     }
-    terminal.wait_for("SmartEdify: the relay is gone without a word");
     let picture = terminal.last_picture().join("\n");
     for words in
         ["relevo demo", "lanes", "anna", "TicketFlow ", "SmartEdify ", "[m]ail server", "[q]uit"]
