@@ -345,3 +345,14 @@ impl Demo {
         Ok(if verdict.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_two_options_of_a_command_clash() {
+        Cli::command().debug_assert();
+    }
+}

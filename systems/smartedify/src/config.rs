@@ -30,7 +30,8 @@ pub struct ServiceDb {
 pub struct DownstreamDb {
     /// Where the downstream service keeps its tables: postgres://... or sqlite:FILE
     #[arg(
-        long = "downstream",
+        id = "downstream",
+        long,
         env = "DOWNSTREAM_DATABASE_URL",
         value_name = "URL",
         hide_env_values = true

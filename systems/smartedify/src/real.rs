@@ -286,3 +286,14 @@ impl Publisher for Troubled {
         self.publisher.close().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_environment_is_read_by_options_that_do_not_clash() {
+        Environment::command().debug_assert();
+    }
+}

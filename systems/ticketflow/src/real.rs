@@ -167,3 +167,14 @@ impl Witness for Real {
         Ok(false)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_environment_is_read_by_options_that_do_not_clash() {
+        Environment::command().debug_assert();
+    }
+}
