@@ -37,6 +37,7 @@ on_every_database! {
         a_committed_row_is_published_and_marked_and_a_rolled_back_one_is_not,
         a_failure_is_told_in_the_owners_columns_and_holds_back_its_key_only,
         what_fails_for_good_moves_to_the_owners_dead_letters_and_comes_back_when_replayed,
+        a_dead_letter_that_dies_again_is_again_where_its_owner_looks,
         a_row_that_its_owner_puts_back_is_relayed_again,
         a_row_that_makes_no_event_is_a_dead_letter_and_keeps_nobody_back,
         a_row_that_is_not_due_waits_for_its_time,

@@ -7,7 +7,7 @@
 //! - [`config`]: `relevo.toml`, read strictly
 //! - [`store`]: from a URL to an open store
 //! - [`run`]: the daemon
-//! - `demo`: a shop floor of events, with everything that can go wrong
+//! - `demo`: a shop floor of events and two systems, with everything that can go wrong
 
 pub mod broker;
 pub mod cli;

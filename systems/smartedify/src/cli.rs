@@ -5,13 +5,13 @@ use chrono::Utc;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use relevo::{ErrorClass, EventId, Kind};
 use smartedify::broker::Broker;
-use smartedify::config::{BrokerArgs, OutboxArgs, ServiceDb, admin_token};
+use smartedify::config::{BrokerArgs, DownstreamDb, OutboxArgs, ServiceDb, admin_token};
 use smartedify::db::Db;
 use smartedify::embedded::{self, Break, Options};
 use smartedify::http::{Api, follow_broker};
 use smartedify::outbox::{Outbox, cleanup, dead_letters};
 use smartedify::tenants::Tenants;
-use smartedify::{downstream, load, metrics, migrate, wall_clock};
+use smartedify::{downstream, load, member, metrics, migrate, wall_clock};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -95,14 +95,8 @@ struct Relay {
 
 #[derive(Debug, Args)]
 struct Consume {
-    /// The downstream service's own database
-    #[arg(
-        long = "database",
-        env = "DOWNSTREAM_DATABASE_URL",
-        value_name = "URL",
-        hide_env_values = true
-    )]
-    url: String,
+    #[command(flatten)]
+    downstream: DownstreamDb,
     #[command(flatten)]
     broker: BrokerArgs,
 }
@@ -185,11 +179,6 @@ impl Cli {
     }
 }
 
-/// A name that no other process has.
-fn member(role: &str) -> String {
-    format!("{role}-{}-{}", std::process::id(), EventId::fresh())
-}
-
 async fn told_to_stop() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
@@ -269,7 +258,7 @@ impl Consume {
         let broker = self.broker.broker();
         ready(&broker).await?;
         let consuming =
-            downstream::consumer::start(&self.url, &broker, &member("consumer")).await?;
+            downstream::consumer::start(&self.downstream.url, &broker, &member("consumer")).await?;
         println!("consuming");
         told_to_stop().await?;
         Ok(consuming.stop(Duration::from_secs(30)).await?)
@@ -354,5 +343,16 @@ impl Demo {
         println!("{}", serde_json::to_string(&verdict.report)?);
         verdict.broken.iter().for_each(|broken| eprintln!("BROKEN: {broken}"));
         Ok(if verdict.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_two_options_of_a_command_clash() {
+        Cli::command().debug_assert();
     }
 }

@@ -25,6 +25,20 @@ pub struct ServiceDb {
     pub url: String,
 }
 
+/// The downstream service's database.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DownstreamDb {
+    /// Where the downstream service keeps its tables: postgres://... or sqlite:FILE
+    #[arg(
+        id = "downstream",
+        long,
+        env = "DOWNSTREAM_DATABASE_URL",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    pub url: String,
+}
+
 /// The broker, the same for whoever publishes and consumes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BrokerArgs {

@@ -8,7 +8,8 @@
 //! - [`broker`]: NATS JetStream or Kafka, chosen before the start
 //! - [`downstream`]: a directory of tenants that keeps `processed_event_ids`, behind a broker or called directly
 //! - [`http`], [`metrics`]: what people and Prometheus see
-//! - [`embedded`]: all of it in one process on SQLite, with traffic, faults and a verdict
+//! - [`embedded`]: all of it in one process on SQLite, with traffic, faults and a verdict; [`real`]: the same on its
+//!   documented parts; [`demo`]: both as parts of `relevo demo`
 //! - [`db`], [`migrate`], [`config`]: both databases by one code
 //! - [`load`]: how much it holds
 
@@ -16,6 +17,7 @@ pub mod broker;
 pub mod client;
 pub mod config;
 pub mod db;
+pub mod demo;
 pub mod downstream;
 pub mod embedded;
 pub mod events;
@@ -24,6 +26,7 @@ pub mod load;
 pub mod metrics;
 pub mod migrate;
 pub mod outbox;
+pub mod real;
 pub mod tenants;
 
 use chrono::{DateTime, Utc};
@@ -35,4 +38,9 @@ pub type Clock = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 /// The real one.
 pub fn wall_clock() -> Clock {
     Arc::new(Utc::now)
+}
+
+/// A name that no other process has.
+pub fn member(role: &str) -> String {
+    format!("{role}-{}-{}", std::process::id(), relevo::EventId::fresh())
 }

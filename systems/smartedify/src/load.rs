@@ -1,6 +1,6 @@
 //! How much it holds: changes at a rate, through the relay and the broker, to their effects downstream.
 
-use crate::config::{BrokerArgs, OutboxArgs, ServiceDb};
+use crate::config::{BrokerArgs, DownstreamDb, OutboxArgs, ServiceDb};
 use crate::db::{Db, Sql};
 use crate::embedded::journal::{Tally, Told};
 use crate::embedded::verify::{self, Order};
@@ -25,14 +25,8 @@ pub struct LoadArgs {
     #[command(flatten)]
     outbox: OutboxArgs,
 
-    /// The downstream service's own database
-    #[arg(
-        long = "downstream",
-        env = "DOWNSTREAM_DATABASE_URL",
-        value_name = "URL",
-        hide_env_values = true
-    )]
-    downstream: String,
+    #[command(flatten)]
+    downstream: DownstreamDb,
 
     /// Events a second; 0 means as many as it takes
     #[arg(long, default_value_t = 5000)]
@@ -67,13 +61,13 @@ impl LoadArgs {
                 && self.tenants >= self.clients * self.per_request
         );
         let (service, downstream) =
-            (Db::open(&self.service.url).await?, Db::open(&self.downstream).await?);
+            (Db::open(&self.service.url).await?, Db::open(&self.downstream.url).await?);
         migrate::tenants(&service).await?;
         let broker = self.broker.broker();
         broker.prepare().await?;
         let outbox = Outbox::adopt(&self.service.url).await?;
         let consuming =
-            downstream::consumer::start(&self.downstream, &broker, "load-consumer").await?;
+            downstream::consumer::start(&self.downstream.url, &broker, "load-consumer").await?;
         let relay =
             outbox.relay("load-relay", &self.outbox.settings(), broker.publisher()?).await?;
 

@@ -165,6 +165,16 @@ impl Tenants {
         self.commit(known(tenant)?, TOUCH, Vec::new(), None, change).await
     }
 
+    /// Some tenant's change whose event makes no sense.
+    pub(crate) async fn poison(&self) -> Result<()> {
+        let some = self.list(None, 1).await?;
+        let tenant = match some.first() {
+            Some(tenant) => tenant.id.clone(),
+            None => self.create("Edificio Mirador").await?.tenant_id,
+        };
+        self.change_nonsensically(&tenant).await.map(drop)
+    }
+
     /// Lets many decide in another way at once, as when a law changes. All of them or none.
     pub async fn change_governance_of_all(
         &self,

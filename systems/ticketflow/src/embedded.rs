@@ -27,7 +27,7 @@ use crate::dispatcher::{Dispatcher, INTERVAL};
 use crate::tickets::Tickets;
 use crate::topology::{QUEUES, dlq};
 use crate::traffic::{Journal, Traffic};
-use crate::verify::{Evidence, Verdict};
+use crate::verify::{self, Evidence, Verdict, Witness};
 use crate::worker::mail::InProcess;
 use crate::worker::{Crew, EVERY, Pulse, RETRIES};
 use crate::{retention, telemetry};
@@ -42,7 +42,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use uuid::Uuid;
 
 /// Most dead letters that are counted.
 const MOST: usize = 10_000;
@@ -96,6 +96,8 @@ pub struct Embedded {
     crew: Crew,
     options: Options,
     tasks: JoinSet<()>,
+    /// Tickets that are older were opened by an earlier process, whose mailbox ended with it.
+    started: Uuid,
 }
 
 /// Starts it.
@@ -131,6 +133,7 @@ pub async fn start(options: Options) -> Result<Embedded> {
         crew,
         options,
         tasks: JoinSet::new(),
+        started: Uuid::now_v7(),
     };
     embedded.start_dispatcher().await?;
     embedded.start_worker().await?;
@@ -151,16 +154,7 @@ impl Embedded {
 
     /// Waits until every effect of what people were told is there, for so long at most, and weighs them.
     pub async fn verdict(&self, journal: &Journal, patience: Duration) -> Result<Verdict> {
-        let began = Instant::now();
-        loop {
-            let mails = self.mailbox.mails().iter().map(Into::into).collect();
-            let mut evidence = Evidence::of(journal, &self.database, mails).await?;
-            evidence.retried = self.mailbox.refused();
-            if evidence.is_complete() || began.elapsed() >= patience {
-                return Ok(evidence.verdict());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        verify::verdict(self, journal, patience).await
     }
 
     /// Rows of `Outbox` that wait.
@@ -181,6 +175,9 @@ impl Embedded {
 
     /// It goes on.
     pub async fn start_dispatcher(&mut self) -> Result<()> {
+        if self.dispatcher.is_some() {
+            return Ok(());
+        }
         let Options { dispatch_interval, clock, .. } = &self.options;
         let publisher = IntoLog { database: self.database.clone() };
         let started =
@@ -196,7 +193,9 @@ impl Embedded {
 
     /// Another takes its place.
     pub async fn start_worker(&mut self) -> Result<()> {
-        self.worker = Some(self.crew.work_on_the_log().await?);
+        if self.worker.is_none() {
+            self.worker = Some(self.crew.work_on_the_log().await?);
+        }
         Ok(())
     }
 
@@ -220,6 +219,27 @@ impl Embedded {
             worker.stop().await?;
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Witness for Embedded {
+    async fn evidence(&self, journal: &Journal) -> Result<Evidence> {
+        let mails = self.mailbox.mails().iter().map(Into::into).collect();
+        let mut evidence = Evidence::of(journal, &self.database, mails).await?.since(self.started);
+        evidence.retried = self.mailbox.refused();
+        Ok(evidence)
+    }
+
+    /// Nothing waits in `Outbox`, and then nothing in the log.
+    async fn is_idle(&self) -> Result<bool> {
+        if self.pending().await? > 0 {
+            return Ok(false);
+        }
+        let status = self.database.operate().status().await?;
+        let mut consumers =
+            status.subscriptions.iter().filter(|it| QUEUES.contains(&it.name.as_str()));
+        Ok(consumers.all(|it| it.backlog == 0 && it.parked_events == 0 && it.parked_keys == 0))
     }
 }
 

@@ -11,17 +11,21 @@
 //! - [`dispatcher`]: the relay of `Outbox`; [`topology`], [`rabbit`]: what is there at RabbitMQ
 //! - [`worker`]: e-mails, ticket metrics, heartbeat, dead letters
 //! - [`retention`]: what goes after thirty days
-//! - [`service`]: the parts put together on PostgreSQL, RabbitMQ and SMTP; [`embedded`]: on nothing but a file
+//! - [`service`]: the parts put together on PostgreSQL, RabbitMQ and SMTP; [`embedded`]: on nothing but a file;
+//!   [`real`]: all of the former in one process
 //! - [`traffic`], [`verify`], [`load`]: people at work, and the proof that nothing of it was lost
+//! - [`demo`]: a part of `relevo demo`
 
 pub mod api;
 pub mod client;
 pub mod clock;
 pub mod database;
+pub mod demo;
 pub mod dispatcher;
 pub mod embedded;
 pub mod load;
 pub mod rabbit;
+pub mod real;
 pub mod retention;
 pub mod service;
 pub mod telemetry;

@@ -76,6 +76,7 @@ pub struct Running {
     /// Where it serves.
     pub address: SocketAddr,
     site: Serving,
+    dispatching: Option<Dispatching>,
     dispatcher: Option<Dispatcher>,
     consuming: Vec<Consuming>,
     /// They end with this value.
@@ -83,6 +84,22 @@ pub struct Running {
 }
 
 impl Running {
+    /// The dispatcher of an API stands still: tickets are accepted, and `Outbox` fills.
+    pub async fn stop_dispatcher(&mut self) -> Result<()> {
+        match self.dispatcher.take() {
+            Some(dispatcher) => dispatcher.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    /// It goes on.
+    pub async fn start_dispatcher(&mut self) -> Result<()> {
+        if let (None, Some(dispatching)) = (&self.dispatcher, &self.dispatching) {
+            self.dispatcher = Some(dispatching.start().await?);
+        }
+        Ok(())
+    }
+
     /// Ends in good order: requests, then what is under way.
     pub async fn stop(self) -> Result<()> {
         self.site.stop().await?;
@@ -129,14 +146,35 @@ impl Common {
     }
 }
 
+/// What a dispatcher is made of.
+struct Dispatching {
+    database: Database,
+    config: RabbitMqConfig,
+    is_made: watch::Receiver<bool>,
+    interval: Duration,
+    clock: Clock,
+}
+
+impl Dispatching {
+    async fn start(&self) -> Result<Dispatcher> {
+        let publisher = RabbitMqPublisher::new(self.config.clone());
+        let publisher = Gated::new(publisher, self.is_made.clone());
+        Dispatcher::start(&self.database, publisher, self.interval, self.clock.clone()).await
+    }
+}
+
 /// Starts the API with its dispatcher.
 pub async fn api(settings: &Settings, own: &ApiSettings) -> Result<Running> {
     let mut common = Common::of(settings).await?;
-    let publisher = RabbitMqPublisher::new(common.config.clone());
-    let publisher = Gated::new(publisher, common.is_made.clone());
-    let interval = Duration::from_millis(own.dispatch_interval_ms);
     let (database, clock) = (common.database.clone(), common.clock.clone());
-    let dispatcher = Dispatcher::start(&database, publisher, interval, clock.clone()).await?;
+    let dispatching = Dispatching {
+        database: database.clone(),
+        config: common.config.clone(),
+        is_made: common.is_made.clone(),
+        interval: Duration::from_millis(own.dispatch_interval_ms),
+        clock: clock.clone(),
+    };
+    let dispatcher = dispatching.start().await?;
     common.tasks.spawn(watch(dispatcher.outbox.clone(), common.rabbit.clone()));
     common.tasks.spawn(retention::keep(database.clone(), clock.clone()));
     let site = common.site(settings).with_tickets(Tickets::new(database, clock));
@@ -144,6 +182,7 @@ pub async fn api(settings: &Settings, own: &ApiSettings) -> Result<Running> {
     Ok(Running {
         address: site.address,
         site,
+        dispatching: Some(dispatching),
         dispatcher: Some(dispatcher),
         consuming: Vec::new(),
         _tasks: common.tasks,
@@ -152,8 +191,16 @@ pub async fn api(settings: &Settings, own: &ApiSettings) -> Result<Running> {
 
 /// Starts a worker.
 pub async fn worker(settings: &Settings, own: &WorkerSettings) -> Result<Running> {
+    worker_with(settings, own, Arc::new(Smtp::at(&own.smtp_url, &own.mail_from)?)).await
+}
+
+/// Starts a worker whose e-mails leave this way.
+pub async fn worker_with(
+    settings: &Settings,
+    own: &WorkerSettings,
+    mailer: Arc<dyn Mailer>,
+) -> Result<Running> {
     let mut common = Common::of(settings).await?;
-    let mailer: Arc<dyn Mailer> = Arc::new(Smtp::at(&own.smtp_url, &own.mail_from)?);
     let retries = own.retry_delays_s.iter().map(|seconds| Duration::from_secs_f64(*seconds));
     let (database, clock) = (common.database.clone(), common.clock.clone());
     let pulse = Pulse::default();
@@ -172,7 +219,14 @@ pub async fn worker(settings: &Settings, own: &WorkerSettings) -> Result<Running
     common.tasks.spawn(pulse.keep(database, clock, own.worker_name.clone(), every));
     common.tasks.spawn(keep_metrics());
     let site = common.site(settings).serve(settings.listen).await?;
-    Ok(Running { address: site.address, site, dispatcher: None, consuming, _tasks: common.tasks })
+    Ok(Running {
+        address: site.address,
+        site,
+        dispatching: None,
+        dispatcher: None,
+        consuming,
+        _tasks: common.tasks,
+    })
 }
 
 /// Tries until the exchange and the queues are there: RabbitMQ may come up later than we do.

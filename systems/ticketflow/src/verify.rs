@@ -7,42 +7,18 @@ use crate::topology::{METRICS, NOTIFICATIONS, QUEUES};
 use crate::traffic::Journal;
 use crate::worker::mail::Mail;
 use anyhow::Result;
+use async_trait::async_trait;
 use relevo::DeadFilter;
 use relevo_core::dead_letters::DeadState;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
+
+pub use proof::{Report, Verdict};
 
 /// One change of one ticket.
 pub type Change = (Uuid, i64);
-
-/// What a run ends with; the same object as every part of `relevo demo`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// Changes in the database, each with its event.
-    pub committed: u64,
-    /// Changes that have both effects: an e-mail, and their place in the numbers.
-    pub delivered: u64,
-    /// Effects in all.
-    pub effects: u64,
-    /// E-mails that came again, with the same Message-ID.
-    pub duplicates_seen: u64,
-    /// Attempts that failed, where whoever was asked counted them.
-    pub retried: u64,
-    /// Effects given up: dead letters.
-    pub dead: u64,
-    /// Effects that are missing.
-    pub lost: u64,
-}
-
-/// The report, and every promise that did not hold, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    /// In numbers.
-    pub report: Report,
-    /// Empty, if all is well.
-    pub broken: Vec<String>,
-}
 
 /// An e-mail that came: its Message-ID, and the change it tells of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +71,16 @@ impl Evidence {
         Ok(Self { told: journal.tickets(), committed, mails, counted, dead, retried: 0 })
     }
 
+    /// Without the tickets that were opened before this moment, given as an id of that moment.
+    pub fn since(mut self, moment: Uuid) -> Self {
+        self.told.retain(|ticket, _| *ticket > moment);
+        self.committed.retain(|ticket, _| *ticket > moment);
+        self.mails.retain(|mail| mail.change.0 > moment);
+        self.counted.retain(|(ticket, _)| *ticket > moment);
+        self.dead.retain(|(_, (ticket, _))| *ticket > moment);
+        self
+    }
+
     /// True once every effect is there, or given up.
     pub fn is_complete(&self) -> bool {
         let missing =
@@ -123,7 +109,8 @@ impl Evidence {
         self.counted.iter().copied().collect()
     }
 
-    /// Weighs it all.
+    /// Weighs it all. A change is delivered once it has both effects, an e-mail and its place in the numbers; what was
+    /// given up and what is missing are effects.
     pub fn verdict(&self) -> Verdict {
         let (mailed, counted) = (self.mailed(), self.counted_once());
         let ids: BTreeSet<&str> = self.mails.iter().map(|mail| mail.message_id.as_str()).collect();
@@ -160,6 +147,30 @@ impl Evidence {
     fn forgotten(&self) -> usize {
         let known = |id: &Uuid| self.committed.get(id).copied().unwrap_or(0);
         self.told.iter().map(|(id, told)| (told - known(id)).max(0) as usize).sum()
+    }
+}
+
+/// Whoever can say what is to be seen of a running TicketFlow.
+#[async_trait]
+pub trait Witness: Send + Sync {
+    /// Everything that can be seen from outside now.
+    async fn evidence(&self, journal: &Journal) -> Result<Evidence>;
+
+    /// Is nothing on its way any more? What is missing then is lost. `false` where that cannot be known.
+    async fn is_idle(&self) -> Result<bool>;
+}
+
+/// Waits until every effect is there or can come no more, for so long at most, and weighs them.
+pub async fn verdict(of: &dyn Witness, journal: &Journal, patience: Duration) -> Result<Verdict> {
+    let began = Instant::now();
+    loop {
+        // Asked before: what was still on its way is there afterwards.
+        let is_idle = of.is_idle().await?;
+        let evidence = of.evidence(journal).await?;
+        if is_idle || evidence.is_complete() || began.elapsed() >= patience {
+            return Ok(evidence.verdict());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -256,6 +267,20 @@ mod tests {
             broken(|_, it| it.mails.reverse()),
             "1 e-mails came out of their ticket's order"
         );
+    }
+
+    #[test]
+    fn tickets_of_an_earlier_run_are_left_out() {
+        let (_, earlier) = evidence();
+        let moment = Uuid::now_v7();
+        let (_, mut both) = evidence();
+        let own = both.verdict().report;
+        both.told.extend(earlier.told.clone());
+        both.committed.extend(earlier.committed.clone());
+        both.counted.extend(earlier.counted.clone());
+        assert!(!both.verdict().broken.is_empty(), "their e-mails went elsewhere");
+        let Verdict { report, broken } = both.since(moment).verdict();
+        assert!(broken.is_empty() && report == own, "{broken:?} {report:?}");
     }
 
     #[test]

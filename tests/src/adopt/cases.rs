@@ -7,10 +7,11 @@
 
 use super::{Database, NAME, Sink, Work, relay, smartedify};
 use relevo_core::Kind as ErrorKind;
-use relevo_core::dead_letters::DeadFilter;
+use relevo_core::dead_letters::{DeadFilter, DeadState};
 use relevo_core::outbox::adopt::{Preset, Role, TableName};
 use relevo_testkit::eventually;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -120,6 +121,41 @@ pub async fn what_fails_for_good_moves_to_the_owners_dead_letters_and_comes_back
     ids.sort();
     assert_eq!(ids, [bad.to_string(), good.to_string()]);
     assert_eq!(db.number(claims(&db)).await, 0);
+    work.end().await;
+}
+
+pub async fn a_dead_letter_that_dies_again_is_again_where_its_owner_looks(db: Database) {
+    let mapping = smartedify(&db).await;
+    let attempts = Arc::new(AtomicU32::new(0));
+    let seen = attempts.clone();
+    let sink = Sink::answering(move |_, _| match seen.fetch_add(1, Ordering::SeqCst) {
+        0 | 1 => relevo_core::broker::Confirm::Refused {
+            class: relevo_core::ErrorClass::Permanent,
+            error: "not yet".into(),
+            after: None,
+        },
+        _ => relevo_core::broker::Confirm::Stored,
+    });
+    let work = Work::begin(db.clone(), mapping, sink).await;
+    let id = insert_one(&db, "k", r#"{"n": 1}"#).await;
+    for died in 1..=2 {
+        eventually("it dies", async || {
+            let letters =
+                work.operate.dead_letters(&DeadFilter::default(), None, 10).await.unwrap();
+            let dead = letters.iter().filter(|letter| letter.state == DeadState::Dead).count();
+            (attempts.load(Ordering::SeqCst) == died && dead == 1).then_some(())
+        })
+        .await;
+        let dead = db.rows("SELECT id, payload FROM outbox_events_dlq").await;
+        assert_eq!(dead.len(), 1, "death number {died}: {dead:?}");
+        assert_eq!(dead[0][0], Some(id.to_string()));
+        assert!(dead[0][1].as_deref().is_some_and(|payload| payload.contains('1')), "{dead:?}");
+        assert_eq!(db.number("SELECT count(*) FROM outbox_events").await, 0);
+        work.operate.replay(&DeadFilter::default(), None).await.unwrap();
+    }
+    counts(&db, PUBLISHED, 1).await;
+    assert_eq!(db.number("SELECT count(*) FROM outbox_events_dlq").await, 0);
+    assert_eq!(work.sink.stored().len(), 1);
     work.end().await;
 }
 

@@ -55,11 +55,23 @@ Errors have codes: `relevo explain R0002` tells what one means and what to do.";
 
 #[cfg(feature = "demo")]
 const DEMO: &str = "\
+The shop floor and two systems of systems/, TicketFlow and SmartEdify, with
+people who use them. Their APIs are open, and listen on loopback only; their
+addresses are printed. At the end what was committed is joined with its
+effects; the exit code is 0 only if nothing was lost and nothing done twice.
+
+With --json the end is one object: the shop floor's figures, and beside them
+those of each system under its name. A part alone has its own object only.
+
 Examples:
   relevo demo                           watch it, and break it with keys
-  relevo demo --for 20s --break kill    break it by itself
-  relevo demo --for 20s --json          no terminal needed; the exit code is 0
-                                        only if nothing was lost";
+  relevo demo --for 20s --break kill,ticketflow-mail,smartedify-twice
+  relevo demo --for 20s --json          no terminal needed
+  relevo demo ticketflow                one system alone
+  relevo demo ticketflow --profile real
+                                        on PostgreSQL, RabbitMQ and SMTP:
+                                        DATABASE_URL, RABBITMQ_URL, SMTP_URL
+                                        (systems/ticketflow/compose.yaml)";
 
 const RUN: &str = "\
 It ends with SIGTERM or SIGINT: what is under way is finished first, and its
@@ -82,7 +94,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// See it work: events, failures and recovery on an embedded store
+    /// See it work: a shop floor and two systems, failures and recovery, on embedded stores
     #[cfg(feature = "demo")]
     #[command(after_help = DEMO)]
     Demo(crate::demo::DemoArgs),

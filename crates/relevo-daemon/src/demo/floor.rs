@@ -77,7 +77,8 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    pub(super) fn new() -> Self {
+    /// The belts of the shop; none where it is not on.
+    pub(super) fn new(shop: bool) -> Self {
         let belt = |customer: &&'static str| Belt {
             customer,
             lane: lane_of(customer),
@@ -85,7 +86,7 @@ impl Floor {
             packed: 0,
         };
         Self {
-            belts: CUSTOMERS.iter().map(belt).collect(),
+            belts: CUSTOMERS.iter().filter(|_| shop).map(belt).collect(),
             figures: Figures::default(),
             events: VecDeque::new(),
             noted: 0,
@@ -229,7 +230,7 @@ mod tests {
 
     #[test]
     fn an_order_waits_fails_passes_and_leaves_the_belt() {
-        let mut floor = Floor::new();
+        let mut floor = Floor::new(true);
         let (id, at) = (EventId::fresh(), Duration::from_secs);
         floor.placed(id, "anna", at(1));
         floor.attempted(Attempt::Failed, id, at(2));

@@ -1,7 +1,10 @@
 //! The moving picture: a pure function from the floor to lines of text.
 
+use super::cards;
 use super::crew::Worker;
 use super::floor::{Belt, Floor, Item, ItemState};
+use super::ink::{Ink, Line, clock, thousands};
+use super::troupe::Card;
 use relevo_core::limits::LANES;
 use std::time::Duration;
 
@@ -12,14 +15,23 @@ const SHOWN_DEAD: Duration = Duration::from_secs(2);
 /// A lane flashes for this long after a parcel.
 const FLASH: Duration = Duration::from_millis(300);
 
-/// What the picture shows beside the floor.
-pub(super) struct Scene<'a> {
-    pub(super) floor: &'a Floor,
+/// The shop as it stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Front {
     pub(super) worker: Worker,
     pub(super) pid: Option<i32>,
     pub(super) started: u32,
     pub(super) failing: bool,
     pub(super) rate: u32,
+}
+
+/// What the picture shows.
+pub(super) struct Scene<'a> {
+    pub(super) title: &'a str,
+    pub(super) floor: &'a Floor,
+    /// `None` where only a system is shown.
+    pub(super) shop: Option<Front>,
+    pub(super) systems: Vec<&'a Card>,
     /// What the end of the demo waits for, once it does.
     pub(super) ending: bool,
     pub(super) columns: usize,
@@ -27,96 +39,74 @@ pub(super) struct Scene<'a> {
     pub(super) colour: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ink {
-    Plain,
-    Dim,
-    Bold,
-    Green,
-    Yellow,
-    Red,
-}
-
-impl Ink {
-    fn code(self) -> &'static str {
-        match self {
-            Self::Plain => "0",
-            Self::Dim => "2",
-            Self::Bold => "1",
-            Self::Green => "32",
-            Self::Yellow => "33",
-            Self::Red => "1;31",
+impl Front {
+    fn gate(&self) -> (char, Ink) {
+        match (self.worker, self.failing) {
+            (Worker::AtWork, false) => ('┃', Ink::Green),
+            (Worker::AtWork, true) => ('╳', Ink::Red),
+            (Worker::Waiting | Worker::Stopped, _) => ('┃', Ink::Yellow),
+            (Worker::Gone, _) => ('┃', Ink::Red),
         }
-    }
-}
-
-/// A line of cells, each with its ink, cut to the screen's width.
-struct Line {
-    cells: Vec<(char, Ink)>,
-}
-
-impl Line {
-    fn new() -> Self {
-        Self { cells: vec![(' ', Ink::Plain)] }
-    }
-
-    fn add(mut self, ink: Ink, text: &str) -> Self {
-        self.cells.extend(text.chars().map(|c| (c, ink)));
-        self
-    }
-
-    /// Text that ends at the last column.
-    fn right(mut self, ink: Ink, text: &str, columns: usize) -> Self {
-        let start = columns.saturating_sub(text.chars().count() + 1);
-        self.cells.resize(start.max(self.cells.len()), (' ', Ink::Plain));
-        self.add(ink, text)
-    }
-
-    fn print(&self, columns: usize, colour: bool) -> String {
-        let mut text = String::new();
-        let mut ink = Ink::Plain;
-        for (c, wanted) in self.cells.iter().take(columns) {
-            if colour && *wanted != ink {
-                ink = *wanted;
-                text.push_str(&format!("\x1b[0;{}m", ink.code()));
-            }
-            text.push(*c);
-        }
-        if ink != Ink::Plain {
-            text.push_str("\x1b[0m");
-        }
-        text
     }
 }
 
 impl Scene<'_> {
     /// The picture, at most as many lines and columns as the screen has.
     pub(super) fn draw(&self) -> Vec<String> {
+        let lines = match &self.shop {
+            Some(shop) => self.shop(shop),
+            None => self.systems_alone(),
+        };
+        let lines = lines.into_iter().take(self.rows);
+        lines.map(|line| line.print(self.columns, self.colour)).collect()
+    }
+
+    fn shop(&self, shop: &Front) -> Vec<Line> {
         let head = [self.title(), Line::new()].into_iter().chain(self.figures()).chain([
             Line::new(),
             self.lanes(),
             Line::new(),
         ]);
-        let head: Vec<Line> = head.collect();
-        let events = if self.rows >= 20 { 4 } else { 1 };
-        let foot: Vec<Line> = [Line::new(), self.worker()]
+        let mut lines: Vec<Line> = head.collect();
+        let events = match (self.rows, self.systems.is_empty()) {
+            (..20, _) => 1,
+            (_, true) => 4,
+            (_, false) => 3,
+        };
+        let foot: Vec<Line> = [Line::new(), self.worker(shop)]
             .into_iter()
+            .chain(self.systems.iter().flat_map(|card| cards::lines(card)))
             .chain(self.events(events))
             .chain([self.keys()])
             .collect();
-        let belts = self.rows.saturating_sub(head.len() + foot.len()).clamp(1, 16);
-        let lines = head
-            .into_iter()
-            .chain(self.floor.belts.iter().take(belts).map(|belt| self.belt(belt)))
-            .chain(foot);
-        lines.take(self.rows).map(|line| line.print(self.columns, self.colour)).collect()
+        let belts = self.rows.saturating_sub(lines.len() + foot.len()).clamp(1, 16);
+        lines.extend(self.floor.belts.iter().take(belts).map(|belt| self.belt(shop, belt)));
+        lines.extend(foot);
+        lines
+    }
+
+    fn systems_alone(&self) -> Vec<Line> {
+        let mut lines = vec![self.title(), Line::new()];
+        for card in &self.systems {
+            lines.extend(cards::lines(card));
+            lines.push(Line::new());
+        }
+        if self.ending {
+            let text = "no more changes: delivering what is left, then counting";
+            lines.push(Line::new().add(Ink::Bold, text));
+        }
+        let events = self.rows.saturating_sub(lines.len() + 2).clamp(1, 20);
+        lines.extend(self.events(events));
+        lines.extend([Line::new(), self.keys()]);
+        lines
     }
 
     fn title(&self) -> Line {
-        let right = format!("{}   {} orders/s", clock(self.floor.now()), self.rate);
+        let rate = self.shop.map_or_else(String::new, |shop| format!("   {} orders/s", shop.rate));
+        let right = format!("{}{rate}", clock(self.floor.now()));
         Line::new()
             .add(Ink::Bold, "relevo demo")
-            .add(Ink::Dim, "   a shop floor on SQLite, no broker")
+            .add(Ink::Dim, &format!("   {}", self.title))
             .right(Ink::Dim, &right, self.columns)
     }
 
@@ -181,12 +171,12 @@ impl Scene<'_> {
     }
 
     /// Orders come from the left, wait at the gate, and leave as parcels to the right.
-    fn belt(&self, belt: &Belt) -> Line {
+    fn belt(&self, shop: &Front, belt: &Belt) -> Line {
         let name = Line::new().add(Ink::Plain, &format!("{:<8}", belt.customer));
         let length = self.columns.saturating_sub(name.cells.len() + 10).max(10);
         let gate = length * 3 / 5;
         let mut cells = vec![('─', Ink::Dim); length];
-        cells[gate] = self.gate();
+        cells[gate] = shop.gate();
         let mut ahead = 0;
         for item in &belt.items {
             if let Some((place, cell)) = self.item(item, gate, ahead)
@@ -199,15 +189,6 @@ impl Scene<'_> {
         let mut line = name;
         line.cells.extend(cells);
         line.right(Ink::Dim, &format!("{:>7}", thousands(belt.packed)), self.columns)
-    }
-
-    fn gate(&self) -> (char, Ink) {
-        match (self.worker, self.failing) {
-            (Worker::AtWork, false) => ('┃', Ink::Green),
-            (Worker::AtWork, true) => ('╳', Ink::Red),
-            (Worker::Waiting | Worker::Stopped, _) => ('┃', Ink::Yellow),
-            (Worker::Gone, _) => ('┃', Ink::Red),
-        }
     }
 
     /// Where an order is drawn, behind `ahead` others that wait.
@@ -234,9 +215,9 @@ impl Scene<'_> {
         }
     }
 
-    fn worker(&self) -> Line {
-        let pid = self.pid.map(|pid| format!(" {pid}")).unwrap_or_default();
-        let (ink, text) = match (self.worker, self.failing) {
+    fn worker(&self, shop: &Front) -> Line {
+        let pid = shop.pid.map(|pid| format!(" {pid}")).unwrap_or_default();
+        let (ink, text) = match (shop.worker, shop.failing) {
             _ if self.ending => (
                 Ink::Bold,
                 "no more orders: delivering what is left, then counting in the database".to_owned(),
@@ -255,8 +236,8 @@ impl Scene<'_> {
             (Worker::Gone, _) => (Ink::Red, "no worker".to_owned()),
         };
         let line = Line::new().add(ink, &text);
-        let started = format!("worker no. {}", self.started);
-        if self.started > 1 { line.right(Ink::Dim, &started, self.columns) } else { line }
+        let started = format!("worker no. {}", shop.started);
+        if shop.started > 1 { line.right(Ink::Dim, &started, self.columns) } else { line }
     }
 
     fn events(&self, most: usize) -> Vec<Line> {
@@ -273,50 +254,44 @@ impl Scene<'_> {
     }
 
     fn keys(&self) -> Line {
+        let own = [("p", "oison a message"), ("f", "ail"), ("s", "top or go on"), ("k", "ill -9")];
+        let own = own.into_iter().filter(|_| self.shop.is_some());
         let mut line = Line::new();
-        for (key, what) in [
-            ("p", "oison a message"),
-            ("f", "ail"),
-            ("s", "top or go on"),
-            ("k", "ill -9"),
-            ("q", "uit and count"),
-        ] {
+        for (key, what) in own.chain([("q", "uit and count")]) {
             line = line.add(Ink::Bold, &format!("[{key}]")).add(Ink::Dim, &format!("{what}  "));
         }
         line
     }
 }
 
-/// Minutes and seconds.
-pub(super) fn clock(time: Duration) -> String {
-    format!("{:02}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
-}
-
-/// 1234567 as 1,234,567.
-pub(super) fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::part::Part;
     use super::*;
+    use proof::Figures;
 
-    fn scene(floor: &Floor, columns: usize, rows: usize) -> Scene<'_> {
+    fn front() -> Front {
+        Front { worker: Worker::AtWork, pid: Some(4242), started: 2, failing: false, rate: 100 }
+    }
+
+    fn card(part: Part) -> Card {
+        let figures = Figures {
+            committed: 12_345,
+            effects: 24_680,
+            pending: 1_234,
+            dead: 12,
+            ..Figures::default()
+        };
+        let url = "http://127.0.0.1:54321".into();
+        Card { part, url, figures, broken: vec!["ticketflow-mail"], lost: Some(0) }
+    }
+
+    fn scene<'a>(floor: &'a Floor, cards: &'a [Card], columns: usize, rows: usize) -> Scene<'a> {
         Scene {
+            title: "a shop floor and two systems on SQLite",
             floor,
-            worker: Worker::AtWork,
-            pid: Some(4242),
-            started: 2,
-            failing: false,
-            rate: 100,
+            shop: (!floor.belts.is_empty()).then(front),
+            systems: cards.iter().collect(),
             ending: false,
             columns,
             rows,
@@ -324,38 +299,53 @@ mod tests {
         }
     }
 
+    fn cards() -> [Card; 2] {
+        [card(Part::Ticketflow), card(Part::Smartedify)]
+    }
+
     #[test]
     fn it_fits_every_screen_from_tiny_to_huge() {
-        let mut floor = Floor::new();
-        for n in 0..9 {
-            floor.note(format!("{n} {}", "something happened ".repeat(20)));
-        }
-        for (columns, rows) in [(80, 24), (20, 5), (40, 15), (200, 60), (1, 1)] {
-            let lines = scene(&floor, columns, rows).draw();
-            assert!(lines.len() <= rows, "{columns}x{rows}: {} lines", lines.len());
-            assert!(lines.iter().all(|line| line.chars().count() <= columns), "{columns}x{rows}");
+        for shop in [true, false] {
+            let (mut floor, cards) = (Floor::new(shop), cards());
+            for n in 0..9 {
+                floor.note(format!("{n} {}", "something happened ".repeat(20)));
+            }
+            for (columns, rows) in [(80, 24), (120, 40), (20, 5), (40, 15), (200, 60), (1, 1)] {
+                let lines = scene(&floor, &cards, columns, rows).draw();
+                assert!(lines.len() <= rows, "{columns}x{rows}: {} lines", lines.len());
+                let fits = |line: &String| line.chars().count() <= columns;
+                assert!(lines.iter().all(fits), "{columns}x{rows}");
+            }
         }
     }
 
     #[test]
-    fn eighty_by_twenty_four_shows_figures_lanes_belts_and_keys() {
-        let floor = Floor::new();
-        let text = scene(&floor, 80, 24).draw().join("\n");
+    fn eighty_by_twenty_four_shows_figures_lanes_belts_systems_and_keys() {
+        let (floor, cards) = (Floor::new(true), cards());
+        let text = scene(&floor, &cards, 80, 24).draw().join("\n");
         for word in [
             "orders committed",
             "lanes",
             "anna",
+            "felix",
             "┃",
             "worker 4242 at work",
             "worker no. 2",
             "[k]ill -9",
+            "TicketFlow 12,345 committed  24,680 effects  1,234 on their way  12 dead  0 lost",
+            "http://127.0.0.1:54321  [m]ail server  [d]ispatcher  [w]orker",
+            "[n]onsense  [e]rrors  [u]nreachable  [t]wice  [r]elay",
         ] {
-            assert!(text.contains(word), "{word} is missing in\n{text}");
+            let cut: String = word.chars().take(79).collect();
+            assert!(text.contains(&cut), "{word} is missing in\n{text}");
         }
     }
 
     #[test]
-    fn figures_are_grouped_by_three() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+    fn a_system_alone_has_no_shop_around_it() {
+        let floor = Floor::new(false);
+        let text = scene(&floor, &[card(Part::Smartedify)], 80, 24).draw().join("\n");
+        assert!(text.contains("SmartEdify") && text.contains("[q]uit"), "{text}");
+        assert!(!text.contains("orders") && !text.contains("[k]ill"), "{text}");
     }
 }

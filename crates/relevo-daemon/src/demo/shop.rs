@@ -19,7 +19,7 @@ pub(super) const TOPIC: &str = "order.placed";
 const ROLLED_BACK: u64 = 20;
 
 /// Poison is for those whom a small screen shows.
-const SHOWN: usize = 9;
+const SHOWN: usize = 6;
 
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS shop_order (

@@ -1,18 +1,21 @@
 //! The demo as it runs: time passes, keys are pressed, things break, and at the end all is counted.
 
-use super::breaks::{Break, Step, schedule};
-use super::crew::{Crew, Worker};
-use super::floor::{Floor, Watch};
-use super::keeper::Keeper;
-use super::picture::{Scene, clock, thousands};
+use super::breaks::{Fault, Step, schedule};
+use super::cards;
+use super::floor::Floor;
+use super::ink::{clock, thousands};
+use super::part::{Part, Profile};
+use super::picture::Scene;
 use super::screen::Screen;
-use super::shop::{Place, Shop};
-use super::verify::{self, Open, Verdict};
-use relevo_core::dead_letters::Operate;
+use super::shop::Place;
+use super::troupe::Troupe;
+use super::verify::Open;
+use super::works::Works;
+use proof::Verdict;
 use relevo_core::{Error, Kind, Result};
-use relevo_stores::sqlite::SqliteStore;
 use std::collections::VecDeque;
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -21,36 +24,50 @@ use tokio::time::Instant;
 const FRAME: Duration = Duration::from_millis(80);
 /// Between two lines where there is no picture.
 const LINE: Duration = Duration::from_secs(1);
-/// So long what is left may take to be delivered at the end.
+/// So long what is left of the shop may take to be delivered at the end, and a system to have its first user.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What was asked for.
 pub(super) struct Plan {
-    pub(super) place: Place,
+    pub(super) parts: Vec<Part>,
+    pub(super) profile: Profile,
+    pub(super) folder: PathBuf,
     pub(super) length: Option<Duration>,
-    /// Orders without which it does not end by itself.
+    /// Orders, or changes of a system alone, without which it does not end by itself.
     pub(super) at_least: u64,
-    pub(super) breaks: Vec<Break>,
-    pub(super) rate: u32,
+    pub(super) breaks: Vec<Fault>,
+    /// Orders a second, or changes of a system alone.
+    pub(super) rate: Option<u32>,
     pub(super) picture: bool,
     pub(super) json: bool,
+}
+
+impl Plan {
+    fn has_shop(&self) -> bool {
+        self.parts.contains(&Part::Shop)
+    }
+
+    fn title(&self) -> String {
+        match (&self.parts[..], self.profile) {
+            ([Part::Shop], _) => "a shop floor on SQLite, no broker".into(),
+            ([one], Profile::Embedded) => format!("{} on SQLite, no broker", one.title()),
+            ([one], Profile::Real) => format!("{} on its real parts", one.title()),
+            _ => "a shop floor and two systems on SQLite".into(),
+        }
+    }
 }
 
 /// Everything that is on.
 pub(super) struct Stage {
     plan: Plan,
-    store: SqliteStore,
-    crew: Crew,
-    /// Places orders, until the end begins.
-    keeper: Option<Keeper>,
-    watch: Watch,
+    title: String,
+    shop: Option<Works>,
+    troupe: Troupe,
     floor: Floor,
     steps: VecDeque<(Duration, Step)>,
     screen: Option<Screen>,
-    failing: bool,
     ending: bool,
     next_line: Duration,
-    first_seen: bool,
     said: usize,
     /// Nobody reads what is printed any more.
     unheard: bool,
@@ -64,37 +81,42 @@ enum Next {
 }
 
 impl Stage {
-    /// Makes the tables, opens the shop, starts the worker.
+    /// Starts every part that was asked for.
     pub(super) async fn set(plan: Plan) -> Result<Self> {
-        let store = SqliteStore::open(&plan.place.url())?;
-        store.migrate().await?;
-        let shop = Shop::open(&plan.place, store.outbox())?;
-        shop.fail(false)?;
-        let crew = Crew::start(plan.place.clone())?;
-        let keeper = Keeper::start(&plan.place, shop, plan.rate)?;
-        let watch = Watch::open(&plan.place)?;
+        let shop = match plan.has_shop() {
+            true => {
+                let rate = plan.rate.unwrap_or(Part::Shop.rate());
+                Some(Works::open(Place::in_folder(&plan.folder), rate).await?)
+            }
+            false => None,
+        };
+        // `--rate` is the shop's, where there is one.
+        let rate = plan.rate.filter(|_| shop.is_none());
+        let troupe = Troupe::start(&plan.parts, plan.profile, &plan.folder, rate).await?;
         let steps = schedule(&plan.breaks, plan.length.unwrap_or(Duration::from_secs(20))).into();
         let screen = if plan.picture { Some(Screen::open()?) } else { None };
+        let mut floor = Floor::new(shop.is_some());
+        for card in troupe.cards() {
+            let title = card.part.title();
+            floor.note(format!("{title}'s API, open on loopback only: {}", card.url));
+        }
         Ok(Self {
+            title: plan.title(),
             plan,
-            store,
-            crew,
-            keeper: Some(keeper),
-            watch,
-            floor: Floor::new(),
+            shop,
+            troupe,
+            floor,
             steps,
             screen,
-            failing: false,
             ending: false,
             next_line: LINE,
-            first_seen: false,
             said: 0,
             unheard: false,
         })
     }
 
     /// Plays to the end and counts.
-    pub(super) async fn play(mut self) -> Result<Verdict> {
+    pub(super) async fn play(mut self) -> Result<Vec<(Part, Verdict)>> {
         let mut interrupt = on(SignalKind::interrupt())?;
         let mut terminate = on(SignalKind::terminate())?;
         let mut frames = tokio::time::interval(FRAME);
@@ -111,8 +133,7 @@ impl Stage {
                 Next::Key(key) => self.press(key).await?,
                 Next::Frame => self.frame().await?,
             }
-            if self.unheard || self.keeper.as_ref().is_none_or(Keeper::is_over) || self.is_played()
-            {
+            if self.unheard || self.shop.as_ref().is_some_and(Works::is_over) || self.is_played() {
                 break;
             }
         }
@@ -121,9 +142,18 @@ impl Stage {
 
     /// The time is over, everything was broken that was to be, and there is enough to judge by.
     fn is_played(&self) -> bool {
-        self.plan.length.is_some_and(|length| self.floor.now() >= length)
+        let committed = match self.shop {
+            Some(_) => self.floor.figures.committed,
+            None => self.troupe.committed(),
+        };
+        let late =
+            |by: Duration| self.plan.length.is_some_and(|length| self.floor.now() >= length + by);
+        // A system that nobody could use yet has nothing to prove; one that nobody ever can will say so.
+        let is_used = self.troupe.cards().all(|card| card.figures.committed > 0);
+        late(Duration::ZERO)
+            && (is_used || late(PATIENCE))
             && self.steps.is_empty()
-            && self.floor.figures.committed >= self.plan.at_least
+            && committed >= self.plan.at_least
     }
 
     async fn frame(&mut self) -> Result<()> {
@@ -132,29 +162,19 @@ impl Stage {
                 self.step(step).await?;
             }
         }
-        if let Some(how) = self.crew.ended() {
-            self.floor.note(format!("the worker ended by itself ({how}); starting another"));
-            self.crew.replace(&how)?;
+        if let Some(shop) = &mut self.shop {
+            shop.replace_worker(&mut self.floor)?;
         }
         self.look()
     }
 
     /// Sees what is new and shows it.
     fn look(&mut self) -> Result<()> {
-        let before = self.floor.figures.effects;
-        self.watch.look(&mut self.floor)?;
-        if self.crew.state == Worker::Waiting && self.floor.figures.effects > before {
-            self.crew.state = Worker::AtWork;
-            self.floor.note("the new worker has the lanes");
+        if let Some(shop) = &mut self.shop {
+            shop.look(&mut self.floor)?;
         }
-        if let Some(keeper) = &self.keeper {
-            self.floor.figures.rolled_back = keeper.rolled_back();
-        }
-        if !self.first_seen && self.floor.figures.effects > 0 {
-            self.first_seen = true;
-            let after = self.floor.now().as_secs_f64();
-            self.floor.note(format!("first event delivered, {after:.2} s after the start"));
-        }
+        let said = self.troupe.look();
+        said.into_iter().for_each(|text| self.floor.note(text));
         match &self.screen {
             Some(screen) => screen.show(&self.scene(screen).draw()),
             None => {
@@ -167,12 +187,10 @@ impl Stage {
     fn scene(&self, screen: &Screen) -> Scene<'_> {
         let (columns, rows) = screen.size();
         Scene {
+            title: &self.title,
             floor: &self.floor,
-            worker: self.crew.state,
-            pid: self.crew.pid().map(|pid| pid.as_raw_nonzero().get()),
-            started: self.crew.started,
-            failing: self.failing,
-            rate: self.plan.rate,
+            shop: self.shop.as_ref().map(Works::front),
+            systems: self.troupe.cards().collect(),
             ending: self.ending,
             columns,
             rows,
@@ -189,7 +207,7 @@ impl Stage {
         self.said = self.floor.noted;
         if self.floor.now() >= self.next_line {
             self.next_line = self.floor.now() + LINE;
-            lines.push(self.figures());
+            lines.extend(self.figures());
         }
         for line in lines {
             // With --json, standard output is for the one object at the end.
@@ -202,116 +220,81 @@ impl Stage {
         }
     }
 
-    fn figures(&self) -> String {
+    fn figures(&self) -> impl Iterator<Item = String> {
         let f = &self.floor.figures;
         let n = thousands;
-        format!(
-            "{} committed {}  effects {}  on their way {}  retried {}  dead {}  duplicates absorbed {}",
-            clock(self.floor.now()),
-            n(f.committed),
-            n(f.effects),
-            n(f.pending()),
-            n(f.retried),
-            n(f.dead),
-            n(f.duplicates)
-        )
+        let now = clock(self.floor.now());
+        let shop = self.shop.as_ref().map(|_| {
+            format!(
+                "{now} committed {}  effects {}  on their way {}  retried {}  dead {}  duplicates absorbed {}",
+                n(f.committed),
+                n(f.effects),
+                n(f.pending()),
+                n(f.retried),
+                n(f.dead),
+                n(f.duplicates)
+            )
+        });
+        let systems = self.troupe.cards();
+        shop.into_iter().chain(systems.map(move |card| format!("{now} {}", cards::plain(card))))
     }
 
     async fn press(&mut self, key: u8) -> Result<()> {
-        let step = match key {
-            b'p' => Step::Begin(Break::Poison),
-            b'f' if self.failing => Step::End(Break::Fail),
-            b'f' => Step::Begin(Break::Fail),
-            b's' if self.crew.state == Worker::Stopped => Step::End(Break::Stop),
-            b's' => Step::Begin(Break::Stop),
-            b'k' => Step::Begin(Break::Kill),
-            _ => return Ok(()),
+        let own = self.shop.as_ref().and_then(|shop| shop.by_key(key));
+        let step = match (own, Fault::by_key(&self.plan.parts, key)) {
+            (Some((what, true)), _) => Step::Begin(Fault::Shop(what)),
+            (Some((what, false)), _) => Step::End(Fault::Shop(what)),
+            (None, Some(fault)) if self.is_broken(fault) => Step::End(fault),
+            (None, Some(fault)) => Step::Begin(fault),
+            (None, None) => return Ok(()),
         };
         self.step(step).await
     }
 
+    fn is_broken(&self, fault: Fault) -> bool {
+        matches!(fault, Fault::In(_, what) if self.troupe.is_broken(what))
+    }
+
     async fn step(&mut self, step: Step) -> Result<()> {
-        match step {
-            Step::Begin(Break::Poison) => {
-                if let Some(keeper) = &self.keeper {
-                    keeper.poison();
-                }
-                self.floor.note("poison: the next order carries bytes that no handler can read");
+        match (step, &mut self.shop) {
+            (Step::Begin(Fault::Shop(what)), Some(shop)) => {
+                shop.begin(what, &mut self.floor).await?;
             }
-            Step::Begin(Break::Fail) => self.fail(true),
-            Step::End(Break::Fail) => self.fail(false),
-            Step::Begin(Break::Stop) => self.stop().await,
-            Step::End(Break::Stop) => self.wake(),
-            Step::Begin(Break::Kill) => self.kill().await?,
-            Step::End(Break::Poison | Break::Kill) => {}
+            (Step::End(Fault::Shop(what)), Some(shop)) => shop.mend(what, &mut self.floor),
+            (Step::Begin(Fault::In(part, what)), _) => self.troupe.begin(part, what),
+            (Step::End(Fault::In(part, what)), _) => self.troupe.mend(part, what),
+            (_, None) => {}
         }
         Ok(())
     }
 
-    fn fail(&mut self, on: bool) {
-        let Some(keeper) = self.keeper.as_ref().filter(|_| self.failing != on) else { return };
-        self.failing = on;
-        keeper.fail(on);
-        self.floor.note(if on {
-            "fail: the handler fails; its keys are parked and tried again"
-        } else {
-            "the handler works again"
-        });
-    }
-
-    async fn stop(&mut self) {
-        if let (Some(pid), Worker::AtWork, Some(keeper)) =
-            (self.crew.pid(), self.crew.state, &self.keeper)
-        {
-            keeper.stop(pid).await;
-            self.crew.state = Worker::Stopped;
-            self.floor.note("stop: SIGSTOP to the worker; orders go on");
-        }
-    }
-
-    fn wake(&mut self) {
-        if self.crew.state == Worker::Stopped {
-            self.crew.wake();
-            self.floor.note("SIGCONT: the worker wakes and takes its lanes again");
-        }
-    }
-
-    async fn kill(&mut self) -> Result<()> {
-        self.wake();
-        let (Some(pid), Some(keeper)) = (self.crew.pid(), &self.keeper) else { return Ok(()) };
-        let inside = keeper.kill(pid).await;
-        self.crew.bury().await?;
-        // What the killed one still committed is not the next one's work.
-        self.watch.look(&mut self.floor)?;
-        let moment =
-            if inside { "in the middle of a transaction" } else { "between two transactions" };
-        self.floor
-            .note(format!("kill -9 {} {moment}; starting another worker", pid.as_raw_nonzero()));
-        self.crew.hire()?;
-        self.crew.state = Worker::Waiting;
-        Ok(())
-    }
-
-    /// No more orders, everything mended; waits for what is left, ends the worker, counts.
-    async fn end(mut self) -> Result<Verdict> {
-        self.fail(false);
-        self.wake();
+    /// Nothing more comes in, everything is mended; waits for what is left, and counts.
+    async fn end(mut self) -> Result<Vec<(Part, Verdict)>> {
         self.ending = true;
-        if let Some(keeper) = self.keeper.take() {
-            keeper.close()?;
+        if let Some(shop) = &mut self.shop {
+            shop.close(&mut self.floor)?;
         }
+        self.troupe.finish();
         let open = self.drain().await?;
-        self.crew.dismiss().await?;
         drop(self.screen);
-        verify::verdict(&self.plan.place, &open)
+        let mut verdicts = Vec::new();
+        if let Some(shop) = self.shop {
+            verdicts.push((Part::Shop, shop.verdict(&open).await?));
+        }
+        verdicts.extend(self.troupe.verdicts());
+        Ok(verdicts)
     }
 
     async fn drain(&mut self) -> Result<Open> {
         let begun = Instant::now();
         loop {
-            let open = verify::open_orders(&self.plan.place, &self.store).await?;
+            let open = match &self.shop {
+                Some(shop) => shop.open_orders().await?,
+                None => Open::default(),
+            };
+            let is_judged = self.troupe.is_judged().await?;
             self.look()?;
-            if open.pending == 0 || begun.elapsed() > PATIENCE {
+            if is_judged && (open.pending == 0 || begun.elapsed() > PATIENCE) {
                 return Ok(open);
             }
             tokio::time::sleep(FRAME).await;

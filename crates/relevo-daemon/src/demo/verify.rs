@@ -2,36 +2,10 @@
 
 use super::journal::Tally;
 use super::shop::{Place, SUBSCRIPTION, sql};
+use proof::{Report, Verdict};
 use relevo_core::dead_letters::{Answer, Operate, Why};
 use relevo_core::{EventId, Result};
 use rusqlite::Connection;
-use serde::Serialize;
-
-/// What a demo ends with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Report {
-    /// Orders in the database.
-    pub(super) committed: u64,
-    /// Orders that have a parcel.
-    pub(super) delivered: u64,
-    /// Parcels in the database.
-    pub(super) effects: u64,
-    /// Attempts at an effect that were rolled back and done again.
-    pub(super) duplicates_seen: u64,
-    /// Attempts that failed and were tried again.
-    pub(super) retried: u64,
-    /// Orders that ended as dead letters.
-    pub(super) dead: u64,
-    /// Orders with neither parcel nor dead letter that nobody will deliver any more.
-    pub(super) lost: u64,
-}
-
-/// The report, and every promise that did not hold, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
-    pub(super) report: Report,
-    pub(super) broken: Vec<String>,
-}
 
 /// Orders with neither a parcel nor a dead letter.
 const UNACCOUNTED: &str = "
@@ -97,7 +71,8 @@ fn is_on_its_way(answer: &Answer) -> bool {
     )
 }
 
-/// Counts everything in the database and checks every promise.
+/// Counts everything in the database and checks every promise: an order is delivered once it has a parcel, and a parcel is
+/// its effect.
 pub(super) fn verdict(place: &Place, open: &Open) -> Result<Verdict> {
     let connection = place.connect()?;
     let tally = Tally::of(&place.journal())?;

@@ -1,6 +1,7 @@
 //! The worker: the same binary as a child process, a relay with a direct handler.
 
 use super::journal::{Attempt, Writer};
+use super::sabotage::How;
 use super::shop::{Order, Place, SUBSCRIPTION, is_failing, pack};
 use relevo_core::inbox::{Answer, Failure, Settled};
 use relevo_core::outbox::{MemberId, Store, Subscription};
@@ -16,9 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
-
-/// Breaks the handler on purpose, so that a test can see the demo end badly.
-const SABOTAGE: &str = "RELEVO_DEMO_SABOTAGE";
 
 /// Short, so that a killed worker's lanes are taken over while one watches.
 pub(super) const LEASE: Duration = Duration::from_secs(1);
@@ -106,18 +104,11 @@ impl SyncHandler for Packer {
     }
 }
 
-/// Deliberate mistakes: each must be found by the verification.
+/// The worker's deliberate mistakes.
 struct Sabotage {
     how: How,
     handled: AtomicU64,
     held: Mutex<Option<(Event, Order)>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
-    Lose,
-    Twice,
-    Reorder,
 }
 
 impl Sabotage {
@@ -125,19 +116,8 @@ impl Sabotage {
     const VICTIM: u64 = 7;
 
     fn from_environment() -> Result<Option<Self>> {
-        let how = match std::env::var(SABOTAGE).ok().as_deref() {
-            None | Some("") => return Ok(None),
-            Some("lose") => How::Lose,
-            Some("twice") => How::Twice,
-            Some("reorder") => How::Reorder,
-            Some(other) => {
-                return Err(Error::new(
-                    Kind::InvalidArgument,
-                    format!("{SABOTAGE}={other:?} is not lose, twice or reorder"),
-                ));
-            }
-        };
-        Ok(Some(Self { how, handled: AtomicU64::new(0), held: Mutex::new(None) }))
+        let how = How::from_environment()?.filter(|how| *how != How::EventAlone);
+        Ok(how.map(|how| Self { how, handled: AtomicU64::new(0), held: Mutex::new(None) }))
     }
 
     fn pack(&self, tx: &Transaction<'_>, event: &Event, order: Order) -> rusqlite::Result<()> {

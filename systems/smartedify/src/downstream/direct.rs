@@ -5,6 +5,7 @@
 
 use super::directory::{Applied, NotApplied, apply};
 use crate::db::Db;
+use crate::embedded::Break;
 use crate::embedded::journal::{Attempt, Journal};
 use async_trait::async_trait;
 use relevo::broker::{Capabilities, Confirm, Publisher};
@@ -21,6 +22,46 @@ pub struct Trouble {
     pub down: AtomicBool,
     /// So many more waves take effect without their answer.
     pub lost_answers: AtomicU32,
+}
+
+impl Trouble {
+    /// Begins or ends what can go wrong on the way to a destination; an answer is lost once.
+    pub(crate) fn set(&self, what: Break, on: bool) {
+        match what {
+            Break::Fail => self.failing.store(on, Ordering::SeqCst),
+            Break::Down => self.down.store(on, Ordering::SeqCst),
+            Break::Twice if on => _ = self.lost_answers.fetch_add(1, Ordering::SeqCst),
+            Break::Twice | Break::Poison | Break::Relay => {}
+        }
+    }
+
+    /// Ends whatever lasts.
+    pub(crate) fn end(&self) {
+        [Break::Fail, Break::Down].into_iter().for_each(|what| self.set(what, false));
+    }
+
+    /// What a destination that is down answers, while it is to be.
+    pub(crate) fn down(&self, events: &[&Event]) -> Option<Vec<Confirm>> {
+        let down = || Confirm::Down { error: "the directory is down, on request".into() };
+        self.down.load(Ordering::SeqCst).then(|| events.iter().map(|_| down()).collect())
+    }
+
+    /// What a destination that fails answers, while it is to.
+    pub(crate) fn failure(&self, events: &[&Event]) -> Option<Vec<Confirm>> {
+        let (class, error) = (ErrorClass::Transient, "the directory fails, on request");
+        let refused = || Confirm::Refused { class, error: error.into(), after: None };
+        self.failing.load(Ordering::SeqCst).then(|| events.iter().map(|_| refused()).collect())
+    }
+
+    /// The answers as they arrive: now and then none does.
+    pub(crate) fn answers(&self, confirms: Vec<Confirm>) -> Vec<Confirm> {
+        let one_less = |left: u32| left.checked_sub(1);
+        if self.lost_answers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_err() {
+            return confirms;
+        }
+        let unknown = || Confirm::Unknown { error: "the answer was lost, on request".into() };
+        confirms.iter().map(|_| unknown()).collect()
+    }
 }
 
 /// Hands events to the downstream service in this process.
@@ -83,15 +124,6 @@ impl Direct {
             journal.note(attempt, event.id);
         }
     }
-
-    fn fail(&self, events: &[&Event]) -> Vec<Confirm> {
-        events.iter().for_each(|event| self.note(event, Attempt::Failed));
-        let (class, error) = (ErrorClass::Transient, "the directory fails, on request".to_owned());
-        events
-            .iter()
-            .map(|_| Confirm::Refused { class, error: error.clone(), after: None })
-            .collect()
-    }
 }
 
 impl From<Applied> for Attempt {
@@ -126,20 +158,13 @@ impl Publisher for Direct {
     }
 
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
-        if self.trouble.down.load(Ordering::SeqCst) {
-            let down = || Confirm::Down { error: "the directory is down, on request".into() };
-            return events.iter().map(|_| down()).collect();
+        if let Some(down) = self.trouble.down(events) {
+            return down;
         }
-        if self.trouble.failing.load(Ordering::SeqCst) {
-            return self.fail(events);
+        if let Some(failed) = self.trouble.failure(events) {
+            events.iter().for_each(|event| self.note(event, Attempt::Failed));
+            return failed;
         }
-        let confirms = self.effects(events).await;
-        let one_less = |left: u32| left.checked_sub(1);
-        let lost = &self.trouble.lost_answers;
-        if lost.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
-            let unknown = || Confirm::Unknown { error: "the answer was lost, on request".into() };
-            return events.iter().map(|_| unknown()).collect();
-        }
-        confirms
+        self.trouble.answers(self.effects(events).await)
     }
 }

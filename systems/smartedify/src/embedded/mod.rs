@@ -23,6 +23,7 @@ pub mod journal;
 pub mod traffic;
 pub mod verify;
 
+pub use proof::Figures;
 pub use verify::{Report, Verdict};
 
 use crate::db::Db;
@@ -38,7 +39,6 @@ use relevo::{EventId, RunningRelay};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
@@ -96,23 +96,6 @@ pub enum Break {
     Twice,
     /// The relay is ended without a word and another one takes over
     Relay,
-}
-
-/// The figures of this moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Changes that were acknowledged.
-    pub committed: u64,
-    /// Events that took effect.
-    pub effects: u64,
-    /// Events that are not relayed yet.
-    pub pending: u64,
-    /// Dead letters.
-    pub dead: u64,
-    /// Attempts that failed.
-    pub retried: u64,
-    /// Copies that were absorbed.
-    pub duplicates: u64,
 }
 
 /// The system at work.
@@ -218,31 +201,22 @@ impl Running {
 
     /// Breaks something.
     pub async fn break_it(&self, what: Break) -> Result<()> {
-        let trouble = &self.parts.trouble;
         match what {
-            Break::Poison => return self.poison().await,
-            Break::Fail => trouble.failing.store(true, Ordering::SeqCst),
-            Break::Down => trouble.down.store(true, Ordering::SeqCst),
-            Break::Twice => drop(trouble.lost_answers.fetch_add(1, Ordering::SeqCst)),
-            Break::Relay => return self.another_relay().await,
+            Break::Poison => self.parts.tenants.poison().await?,
+            Break::Relay => self.another_relay().await?,
+            Break::Fail | Break::Down | Break::Twice => self.parts.trouble.set(what, true),
         }
         Ok(())
     }
 
     /// Mends what stays broken until it is mended.
     pub fn mend(&self) {
-        self.parts.trouble.failing.store(false, Ordering::SeqCst);
-        self.parts.trouble.down.store(false, Ordering::SeqCst);
+        self.parts.trouble.end();
     }
 
-    async fn poison(&self) -> Result<()> {
-        let some = self.parts.tenants.list(None, 1).await?;
-        let tenant = match some.first() {
-            Some(tenant) => tenant.id.clone(),
-            None => self.parts.tenants.create("Edificio Mirador").await?.tenant_id,
-        };
-        self.parts.tenants.change_nonsensically(&tenant).await?;
-        Ok(())
+    /// Mends this; what is over at once needs it not.
+    pub fn mend_one(&self, what: Break) {
+        self.parts.trouble.set(what, false);
     }
 
     /// The new one is there before the old one is gone: for a while two work the table.

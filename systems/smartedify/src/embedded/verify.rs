@@ -6,36 +6,9 @@
 use super::journal::{Tally, Told};
 use crate::db::{Db, Sql};
 use anyhow::Result;
-use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 
-/// What a run ends with: the same object for each part of the demo.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// Changes in the service's database.
-    pub committed: u64,
-    /// Changes that took effect downstream.
-    pub delivered: u64,
-    /// Effects in the downstream database.
-    pub effects: u64,
-    /// Copies that were absorbed there.
-    pub duplicates_seen: u64,
-    /// Attempts that failed and were made again.
-    pub retried: u64,
-    /// Changes that ended as dead letters.
-    pub dead: u64,
-    /// Changes that nobody will deliver any more.
-    pub lost: u64,
-}
-
-/// The report, and every promise that did not hold, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    /// The figures.
-    pub report: Report,
-    /// What is broken.
-    pub broken: Vec<String>,
-}
+pub use proof::{Report, Verdict};
 
 /// Whether effects must come in the order of their tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

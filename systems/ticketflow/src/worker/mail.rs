@@ -1,14 +1,14 @@
 //! E-mails: what they say, and how they leave.
 
 use crate::ticket::{TicketEvent, topic};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
 use lettre::message::{Mailbox, MultiPart};
 use lettre::transport::smtp::PoolConfig;
 use lettre::{AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
 use relevo::Event;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -107,6 +107,12 @@ impl Smtp {
         Ok(Self { transport: transport.build(), from: from.parse().context("MAIL_FROM")? })
     }
 
+    /// Does the server answer?
+    pub async fn check(&self) -> Result<()> {
+        ensure!(self.transport.test_connection().await?, "it does not say that it is well");
+        Ok(())
+    }
+
     fn message(&self, mail: &Mail) -> Result<Message> {
         let parts = MultiPart::alternative_plain_html(mail.text.clone(), mail.html.clone());
         let message = Message::builder()
@@ -149,6 +155,11 @@ impl InProcess {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// How many came, copies too.
+    pub fn count(&self) -> usize {
+        self.mails.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Takes nothing, or takes mails again.
     pub fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::Relaxed);
@@ -163,8 +174,37 @@ impl Mailer for InProcess {
             let error = anyhow::anyhow!("the mailbox takes nothing");
             return Err(MailFailure { for_good: false, error });
         }
-        self.mails.lock().unwrap_or_else(PoisonError::into_inner).push(mail.clone());
+        self.keep(mail);
         Ok(())
+    }
+}
+
+impl InProcess {
+    fn keep(&self, mail: &Mail) {
+        self.mails.lock().unwrap_or_else(PoisonError::into_inner).push(mail.clone());
+    }
+}
+
+/// Sends by SMTP and keeps a copy of what the server took. While the mailbox is down the server seems to be.
+pub struct Copying {
+    /// Where mails go.
+    pub smtp: Smtp,
+    /// Where their copies are.
+    pub copies: Arc<InProcess>,
+}
+
+#[async_trait]
+impl Mailer for Copying {
+    async fn send(&self, mail: &Mail) -> Result<(), MailFailure> {
+        if self.copies.down.load(Ordering::Relaxed) {
+            return self.copies.send(mail).await;
+        }
+        let sent = self.smtp.send(mail).await;
+        match &sent {
+            Ok(()) => self.copies.keep(mail),
+            Err(_) => _ = self.copies.refused.fetch_add(1, Ordering::Relaxed),
+        }
+        sent
     }
 }
 

@@ -1,0 +1,92 @@
+//! TicketFlow and SmartEdify in the demo: broken in every way, open on loopback, and judged.
+
+use crate::support::{FIELDS, command, demo, number, report, said};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Stdio;
+
+#[test]
+fn whatever_breaks_in_ticketflow_nothing_is_lost() {
+    let breaks = "ticketflow-mail,ticketflow-dispatcher,ticketflow-worker";
+    let output = demo(&["ticketflow", "--for", "8s", "--json", "--break", breaks], None);
+    let (report, said) = (report(&output), said(&output));
+    assert_eq!(output.status.code(), Some(0), "{report}\n{said}");
+    assert_eq!(
+        report.as_object().unwrap().len(),
+        FIELDS.len(),
+        "one alone is the object: {report}"
+    );
+    let n = |name: &str| number(&report, name);
+    assert_eq!((n("dead"), n("lost"), n("delivered")), (0, 0, n("committed")), "{report}");
+    // An e-mail and a place in the numbers for each change, and copies of e-mails with the same Message-ID.
+    assert_eq!(n("effects"), 2 * n("committed") + n("duplicates_seen"), "{report}");
+    assert!(n("retried") > 0, "e-mails were refused while the server was down: {report}\n{said}");
+    for words in ["takes nothing", "takes e-mails again", "stands still", "goes on", "is gone"] {
+        assert!(
+            said.contains(&format!("TicketFlow: the ")) && said.contains(words),
+            "{words}\n{said}"
+        );
+    }
+    assert!(said.contains("another worker takes its place"), "{said}");
+}
+
+#[test]
+fn whatever_breaks_in_smartedify_nothing_is_lost() {
+    let breaks =
+        "smartedify-poison,smartedify-fail,smartedify-down,smartedify-twice,smartedify-relay";
+    let output = demo(&["smartedify", "--for", "10s", "--json", "--break", breaks], None);
+    let (report, said) = (report(&output), said(&output));
+    assert_eq!(output.status.code(), Some(0), "{report}\n{said}");
+    assert_eq!(
+        report.as_object().unwrap().len(),
+        FIELDS.len(),
+        "one alone is the object: {report}"
+    );
+    let n = |name: &str| number(&report, name);
+    assert_eq!((n("dead"), n("lost"), n("effects")), (1, 0, n("delivered")), "{report}");
+    assert_eq!(n("delivered") + n("dead"), n("committed"), "{report}");
+    assert!(n("retried") > 0 && n("duplicates_seen") > 0, "{report}\n{said}");
+}
+
+#[test]
+fn a_system_that_loses_effects_does_not_pass() {
+    let output = demo(&["ticketflow", "--for", "3s", "--json"], Some("event-alone"));
+    let (report, said) = (report(&output), said(&output));
+    assert_eq!(output.status.code(), Some(1), "{report}\n{said}");
+    assert!(number(&report, "lost") > 0, "{report}");
+    assert!(
+        said.contains("BROKEN: TicketFlow: ") && said.contains("effects are missing"),
+        "{said}"
+    );
+}
+
+/// Asks for a page with one request.
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_addresses_are_told_and_anybody_on_this_machine_may_use_them() {
+    let mut command = command(&["--for", "600s"]);
+    let mut running = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines().map_while(Result::ok);
+    for (system, path, answer) in
+        [("TicketFlow", "/api/v1/tickets", "\"items\""), ("SmartEdify", "/tenants", "[")]
+    {
+        let told = format!("{system}'s API, open on loopback only: http://");
+        let line = lines.find(|line| line.contains(&told)).expect(system);
+        let address: SocketAddr = line.rsplit("//").next().unwrap().parse().unwrap();
+        assert!(address.ip().is_loopback(), "{line}");
+        let page = get(address, path);
+        assert!(page.starts_with("HTTP/1.1 200") && page.contains(answer), "{page}");
+        assert!(get(address, "/health").starts_with("HTTP/1.1 200"));
+    }
+    // Whoever reads along goes away: it counts, and ends well.
+    drop(lines);
+    assert!(running.wait().unwrap().success());
+}
