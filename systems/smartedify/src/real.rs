@@ -40,9 +40,7 @@ const DATABASES: [(&str, &str); 2] = [
 
 const REMEDY: &[&str] = &[
     "start them:  docker compose -f systems/smartedify/compose.yaml up --wait",
-    "and then:    export DATABASE_URL=postgres://postgres:relevo@127.0.0.1:5432/tenants",
-    "             export DOWNSTREAM_DATABASE_URL=postgres://postgres:relevo@127.0.0.1:5432/directory",
-    "             export SMARTEDIFY_BROKER_URL=nats://relevo:relevo@127.0.0.1:4222",
+    "and then:    export DATABASE_URL, DOWNSTREAM_DATABASE_URL and SMARTEDIFY_BROKER_URL as the top of that file shows",
 ];
 
 /// What the environment says, as the binary reads it.

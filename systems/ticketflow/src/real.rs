@@ -28,8 +28,7 @@ const VARIABLES: [(&str, &str); 3] =
 
 const REMEDY: &[&str] = &[
     "start them:  docker compose -f systems/ticketflow/compose.yaml up --wait",
-    "and then:    export DATABASE_URL=postgres://app:app@127.0.0.1/ticketflow",
-    "             export RABBITMQ_URL=amqp://guest:guest@127.0.0.1 SMTP_URL=smtp://127.0.0.1:1025",
+    "and then:    export DATABASE_URL, RABBITMQ_URL and SMTP_URL as the top of that file shows",
 ];
 
 /// What the environment says, as the binary reads it.

@@ -44,7 +44,7 @@ fn without_its_servers_a_system_says_which_and_how_to_start_them() {
         3,
         &["ticketflow", "--profile", "real"],
         &[("RABBITMQ_URL", "amqp://guest@127.0.0.1:1")],
-        &["DATABASE_URL does not say", "SMTP_URL does not say", compose, "export DATABASE_URL="],
+        &["DATABASE_URL does not say", "SMTP_URL does not say", compose, "the top of that file"],
     );
     assert!(!said.contains("RABBITMQ_URL does not say"), "{said}");
     let said = refused(
