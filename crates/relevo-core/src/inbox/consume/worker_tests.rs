@@ -206,6 +206,9 @@ async fn a_slow_handler_works_several_keys_at_the_same_time_and_each_in_its_orde
     let mut settled = work.await.expect("one waits for the other").unwrap();
     settled.sort_by_key(|(tag, _)| tag.0);
     assert_eq!(settled.iter().map(|(tag, _)| tag.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    assert_eq!(*handler.keys.lock().unwrap(), ["a", "b", "a", "b"], "two at once, no key twice");
+    let keys = handler.keys.lock().unwrap().clone();
+    for two in keys.chunks(2) {
+        assert_ne!(two[0], two[1], "two at once, no key twice: {keys:?}");
+    }
     assert_eq!(commits(&driver), 4);
 }
