@@ -212,7 +212,8 @@ mod tests {
             std::fs::write(&file, &text).unwrap();
             let configured = Table::configured(&file).unwrap_or_else(|e| panic!("{e:#}\n{text}"));
             assert_eq!(configured.mapping, table.mapping, "{text}");
-            assert_eq!(configured.insert(&[event()]), table.insert(&[event()]));
+            let events = [event()];
+            assert_eq!(configured.insert(&events), table.insert(&events));
             texts.insert(text);
         }
         assert!(texts.len() > 195, "only {} different tables", texts.len());
