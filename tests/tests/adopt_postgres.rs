@@ -110,7 +110,7 @@ async fn a_claim_of_a_large_backlog_does_not_read_all_of_it() {
         "SELECT idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'outbox_events'";
     let Some(db) = database().await else { return };
     let mapping = smartedify(&db).await;
-    let index = "CREATE INDEX \"outbox_events_pending\" ON \"outbox_events\" (\"position\") WHERE \"published_at\" IS NULL";
+    let index = "CREATE INDEX \"outbox_events_pending\" ON \"public\".\"outbox_events\" (\"position\") WHERE \"published_at\" IS NULL";
     let store = PostgresStore::connect(&db.url).await.unwrap();
     let verdict = store.judge_mapping(&mapping).await.unwrap();
     assert_eq!(verdict.missing_indices, [index], "the documented one has another order");
