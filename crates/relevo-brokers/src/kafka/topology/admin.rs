@@ -14,7 +14,10 @@ use relevo_core::broker::{Act, Plan, Step, Told, Topology};
 use relevo_core::error::{Error, Kind, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Between two questions about a topic whose leaders are being elected.
+const ELECTION: Duration = Duration::from_millis(100);
 
 /// A topic that was deleted is not gone at once: so often, and after such a pause, it is made anew.
 const MAKE_AGAIN: (u32, Duration) = (100, Duration::from_millis(100));
@@ -185,12 +188,28 @@ fn step(wanted: Wanted, found: Option<Found>) -> (Step, Work) {
     (step, Work { wanted, found, different: different.unwrap_or_default() })
 }
 
-/// Partitions and replicas of a topic, whether it has messages, and how many brokers there are. Blocks.
-fn shape(
-    client: &AdminClient<Watch>,
-    name: &str,
-    limit: Duration,
-) -> std::result::Result<(Option<Found>, usize), KafkaError> {
+/// Partitions and replicas of a topic (if it is there), whether it has messages, and how many brokers there are.
+type Shape = std::result::Result<(Option<Found>, usize), KafkaError>;
+
+/// Asks for a topic's shape; where its leaders are just being elected, again. Blocks.
+fn shape(client: &AdminClient<Watch>, name: &str, limit: Duration) -> Shape {
+    let end = Instant::now() + limit;
+    loop {
+        match shape_now(client, name, limit) {
+            Err(KafkaError::MetadataFetch(code)) if is_election(code) && Instant::now() < end => {
+                std::thread::sleep(ELECTION);
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn is_election(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{LeaderNotAvailable, NotLeaderForPartition};
+    matches!(code, LeaderNotAvailable | NotLeaderForPartition)
+}
+
+fn shape_now(client: &AdminClient<Watch>, name: &str, limit: Duration) -> Shape {
     let metadata = client.inner().fetch_metadata(Some(name), limit)?;
     let brokers = metadata.brokers().len();
     let found = metadata.topics().iter().find(|topic| topic.name() == name);
