@@ -44,7 +44,7 @@ pub async fn what_fails_is_tried_again_by_the_broker_and_ends_in_its_dead_letter
     let bad = both.event("k", "bad");
     both.store(std::slice::from_ref(&bad)).await;
     let letter = eventually("the dead letter", async || both.broker.dead().await.ok()?.pop()).await;
-    assert_eq!(letter.payload, "bad");
+    assert_eq!(letter.payload, b"bad");
     let reason = letter.text(dead_header::REASON).unwrap_or_default();
     assert!(reason.contains("on fire"), "{reason}");
     let (asked, delivered) = (script.attempts(bad.id), attempt_of(&reason));
