@@ -157,10 +157,12 @@ impl Session {
         self.limited(self.client()?.batch_execute(sql)).await
     }
 
-    /// [`Self::begin`], each statement of which sees what had committed before it, whatever the database's default is.
-    pub(crate) async fn begin_read_committed(&self) -> Result<Tx<'_>> {
+    /// [`Self::begin`], each statement of which sees what had committed before it, whatever the database's default is, and
+    /// wants few rows of a table that may be large: reading all of it for them, or compiling a plan, is never worth it.
+    pub(crate) async fn begin_by_index(&self) -> Result<Tx<'_>> {
         let tx = Tx { session: self, ended: false };
-        self.batch("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
+        self.batch(begin).await?;
         Ok(tx)
     }
 

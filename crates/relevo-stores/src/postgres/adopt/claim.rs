@@ -21,10 +21,8 @@ use uuid::Uuid;
 pub(super) const MOST_ROWS: usize = 1000;
 /// So many rows that others hold are looked past.
 const MOST_HELD: usize = 20_000;
-/// One claims at a time. It wants few rows of many, in an order that an index has: reading and sorting all that is
-/// pending for it, or compiling its plan, would make each claim of a large backlog cost as much as all of it.
-const ALONE: &str = "SELECT pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('jit', 'off', true)
-                       FROM relevo.adopted WHERE name = $1 FOR UPDATE SKIP LOCKED";
+/// One claims at a time.
+const ALONE: &str = "SELECT FROM relevo.adopted WHERE name = $1 FOR UPDATE SKIP LOCKED";
 /// More are not counted.
 const MOST_COUNTED: i64 = 100_000;
 
@@ -46,7 +44,7 @@ impl Adopted {
     /// Claims pending rows; answers how many.
     async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
         let session = self.store.session().await?;
-        let tx = session.begin_read_committed().await?;
+        let tx = session.begin_by_index().await?;
         if tx.query_opt(ALONE, args![&*self.name]).await?.is_none() {
             tx.rollback().await?;
             return Ok(0);

@@ -17,7 +17,7 @@ impl Adopted {
             return self.store.record_changes(changes).await;
         }
         let session = self.store.session().await?;
-        let tx = session.begin_read_committed().await?;
+        let tx = session.begin_by_index().await?;
         // What was replayed comes through a parked key.
         let drained = changes.iter().any(|change| !change.settled.is_empty());
         self.mark(&tx, &marks, drained).await?;
