@@ -1,8 +1,8 @@
 use super::config::Fault;
 use super::queue::Message;
-use super::{BINDING, MemoryBroker, NAME, capabilities};
+use super::{MemoryBroker, NAME, capabilities};
 use async_trait::async_trait;
-use relevo_core::broker::{Capabilities, Confirm, Publisher, cloudevents};
+use relevo_core::broker::{Capabilities, Confirm, Publisher};
 use relevo_core::event::Event;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,16 +42,6 @@ impl MemoryPublisher {
             }
         }
     }
-
-    fn message(&self, event: &Event) -> Message {
-        Message {
-            topic: event.topic.clone(),
-            message_id: Some(event.id.to_string()),
-            content_type: Some(event.content_type().to_owned()),
-            headers: cloudevents::owned(cloudevents::write(event, &self.source, &BINDING)),
-            payload: event.payload.clone(),
-        }
-    }
 }
 
 #[async_trait]
@@ -70,10 +60,10 @@ impl Publisher for MemoryPublisher {
             confirms.push(match self.reach().await {
                 Err(why) => Confirm::Down { error: why.to_owned() },
                 Ok(Fault::LosesConfirms) => {
-                    self.broker.put(self.message(event));
+                    self.broker.put(Message::of(event, &self.source));
                     Confirm::Unknown { error: "the answer was lost".to_owned() }
                 }
-                Ok(_) => self.broker.put(self.message(event)),
+                Ok(_) => self.broker.put(Message::of(event, &self.source)),
             });
         }
         confirms

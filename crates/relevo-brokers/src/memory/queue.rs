@@ -1,11 +1,11 @@
+use super::BINDING;
 use super::config::QueueConfig;
 use bytes::Bytes;
-use relevo_core::broker::{Incoming, Tag, dead_header};
-use relevo_core::event::TopicFilter;
+use relevo_core::broker::{Incoming, Tag, cloudevents, dead_header};
+use relevo_core::clock::Instant;
+use relevo_core::event::{Event, TopicFilter};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::Instant;
 
 /// A message as it is stored.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,6 +29,17 @@ impl Message {
         Self { topic: topic.into(), payload: payload.into(), ..Self::default() }
     }
 
+    /// An event's, as Relevo writes it; `source` is where it is from, if it does not say so itself.
+    pub fn of(event: &Event, source: &str) -> Self {
+        Self {
+            topic: event.topic.clone(),
+            message_id: Some(event.id.to_string()),
+            content_type: Some(event.content_type().to_owned()),
+            headers: cloudevents::owned(cloudevents::write(event, source, &BINDING)),
+            payload: event.payload.clone(),
+        }
+    }
+
     /// With this header.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
@@ -40,13 +51,6 @@ impl Message {
         self.message_id = Some(id.into());
         self
     }
-}
-
-/// What becomes of a message that was held.
-pub(super) enum Settled {
-    Done,
-    Again(Duration),
-    Dead { reason: String },
 }
 
 struct Stored {
@@ -67,7 +71,6 @@ pub(super) struct Queue {
     name: String,
     filters: Vec<TopicFilter>,
     config: QueueConfig,
-    last_seq: u64,
     ready: BTreeMap<u64, Stored>,
     held: BTreeMap<Tag, Held>,
     /// In the order of their coming: with `exclusive` the first is served.
@@ -80,7 +83,6 @@ impl Queue {
             name: name.to_owned(),
             filters,
             config,
-            last_seq: 0,
             ready: BTreeMap::new(),
             held: BTreeMap::new(),
             consumers: Vec::new(),
@@ -111,10 +113,8 @@ impl Queue {
         self.depth() >= self.config.capacity
     }
 
-    pub(super) fn push(&mut self, message: Arc<Message>) {
-        self.last_seq += 1;
-        let stored = Stored { message, deliveries: 0, due: None };
-        self.ready.insert(self.last_seq, stored);
+    pub(super) fn push(&mut self, seq: u64, message: Arc<Message>) {
+        self.ready.insert(seq, Stored { message, deliveries: 0, due: None });
     }
 
     pub(super) fn attach(&mut self, consumer: u64) {
@@ -146,18 +146,27 @@ impl Queue {
         }
     }
 
+    /// Where the next message stands that is due.
+    pub(super) fn next(&self, now: Instant) -> Option<u64> {
+        let is_due = |stored: &Stored| stored.due.is_none_or(|due| due <= now);
+        self.ready.iter().find(|(_, stored)| is_due(stored)).map(|(seq, _)| *seq)
+    }
+
     /// The next message that is due, for a consumer that may have it and has room for so many bytes.
-    pub(super) fn take(&mut self, consumer: u64, tag: Tag, bytes: usize) -> Option<Incoming> {
+    pub(super) fn take(
+        &mut self,
+        consumer: u64,
+        tag: Tag,
+        bytes: usize,
+        now: Instant,
+    ) -> Option<Incoming> {
         if self.config.exclusive && self.consumers.first() != Some(&consumer) {
             return None;
         }
-        let now = Instant::now();
-        let is_due = |stored: &Stored| stored.due.is_none_or(|due| due <= now);
-        let (seq, next) = self.ready.iter().find(|(_, stored)| is_due(stored))?;
-        if next.message.payload.len() > bytes {
+        let seq = self.next(now)?;
+        if self.ready.get(&seq)?.message.payload.len() > bytes {
             return None;
         }
-        let seq = *seq;
         let stored = self.ready.remove(&seq)?;
         let incoming = self.incoming(seq, tag, &stored);
         self.held.insert(tag, Held { seq, consumer, stored });
@@ -177,11 +186,13 @@ impl Queue {
     }
 
     /// A tag that is not held is settled already.
-    pub(super) fn settle(&mut self, tag: Tag, settled: Settled) {
-        match settled {
-            Settled::Again(after) => self.put_back(tag, Some(Instant::now() + after)),
-            Settled::Done | Settled::Dead { .. } => drop(self.held.remove(&tag)),
-        }
+    pub(super) fn forget(&mut self, tag: Tag) {
+        self.held.remove(&tag);
+    }
+
+    /// The message is handed out again, not before `due`.
+    pub(super) fn again(&mut self, tag: Tag, due: Instant) {
+        self.put_back(tag, Some(due));
     }
 
     /// The message as it is to be put away.

@@ -1,13 +1,10 @@
-use super::queue::Settled;
-use super::{BINDING, Fault, MemoryBroker, NAME, State, capabilities};
+use super::{BINDING, ConsumerId, Fault, MemoryBroker, NAME, State, capabilities};
 use async_trait::async_trait;
 use relevo_core::broker::cloudevents::Binding;
-use relevo_core::broker::{
-    Capabilities, Incoming, Received, Receiver, Settle, Source, Subscriber, Tag,
-};
+use relevo_core::broker::{Capabilities, Received, Receiver, Settle, Source, Subscriber, Tag};
 use relevo_core::{Error, Kind, Result};
 use std::collections::BTreeMap;
-use tokio::time::sleep_until;
+use tokio::time::sleep;
 
 /// Consumes one queue of a [`MemoryBroker`].
 pub struct MemorySubscriber {
@@ -54,13 +51,11 @@ impl Subscriber for MemorySubscriber {
         if state.fault == Fault::Down {
             return Err(failed(Kind::DestinationDown, "the broker is down"));
         }
-        state.last_consumer += 1;
-        let (consumer, restarts) = (state.last_consumer, state.restarts);
-        let Some(queue) = state.queues.get_mut(&self.queue) else {
+        let restarts = state.restarts;
+        let Some(consumer) = state.queues.attach(&self.queue) else {
             let why = format!("there is no queue {}", self.queue);
             return Err(failed(Kind::DestinationRefused, why));
         };
-        queue.attach(consumer);
         drop(state);
         Ok(Box::new(MemoryReceiver {
             broker: self.broker.clone(),
@@ -81,7 +76,7 @@ struct MemoryReceiver {
     queue: String,
     max_unsettled: usize,
     max_unsettled_bytes: usize,
-    consumer: u64,
+    consumer: ConsumerId,
     restarts: u64,
     /// The size of each.
     unsettled: BTreeMap<Tag, usize>,
@@ -109,7 +104,7 @@ impl MemoryReceiver {
     fn poll(&mut self, max: usize) -> Result<Option<Received>> {
         let mut state = self.broker.state();
         self.connected(&state)?;
-        if !state.queues.contains_key(&self.queue) {
+        if !state.queues.has(&self.queue) {
             let again = std::mem::replace(&mut self.gone, true);
             let why = format!("queue {} was deleted", self.queue);
             return if again {
@@ -122,8 +117,9 @@ impl MemoryReceiver {
         let room = if self.paused || state.fault == Fault::Hangs { 0 } else { room };
         let mut messages = Vec::new();
         while messages.len() < room {
-            let bytes = self.room_in_bytes();
-            let Some(message) = take(&mut state, &self.queue, self.consumer, bytes) else { break };
+            let (bytes, now) = (self.room_in_bytes(), self.broker.now());
+            let taken = state.queues.take(&self.queue, self.consumer, bytes, now);
+            let Some(message) = taken else { break };
             self.unsettled.insert(message.tag, message.payload.len());
             messages.push(message);
         }
@@ -140,21 +136,19 @@ impl MemoryReceiver {
         }
     }
 
-    fn detach(&self) {
-        let mut state = self.broker.state();
-        // After a restart the number means nobody: what was held went back then.
-        if let Some(queue) = state.queues.get_mut(&self.queue) {
-            queue.detach(self.consumer);
+    fn tell(&mut self, tag: Tag, settle: &Settle) -> Result<()> {
+        if self.unsettled.remove(&tag).is_none() {
+            return Ok(());
         }
-        drop(state);
+        let now = self.broker.now();
+        self.broker.state().queues.settle(&self.queue, tag, settle, now)
+    }
+
+    fn detach(&self) {
+        // After a restart the number means nobody: what was held went back then.
+        self.broker.state().queues.detach(&self.queue, self.consumer);
         self.broker.shared.changed.notify_waiters();
     }
-}
-
-fn take(state: &mut State, queue: &str, consumer: u64, bytes: usize) -> Option<Incoming> {
-    state.last_tag += 1;
-    let tag = Tag(state.last_tag);
-    state.queues.get_mut(queue)?.take(consumer, tag, bytes)
 }
 
 #[async_trait]
@@ -169,11 +163,11 @@ impl Receiver for MemoryReceiver {
             if let Some(received) = self.poll(max.max(1))? {
                 return Ok(received);
             }
-            let due = broker.state().next_due(&self.queue).filter(|_| !self.paused);
+            let due = broker.state().queues.next_due(&self.queue).filter(|_| !self.paused);
             match due {
                 Some(due) => tokio::select! {
                     () = changed => {}
-                    () = sleep_until(due) => {}
+                    () = sleep(due.since(broker.now())) => {}
                 },
                 None => changed.await,
             }
@@ -182,18 +176,9 @@ impl Receiver for MemoryReceiver {
 
     async fn settle(&mut self, settled: &[(Tag, Settle)]) -> Result<()> {
         self.connected(&self.broker.state())?;
-        for (tag, settle) in settled {
-            if self.unsettled.remove(tag).is_none() {
-                continue;
-            }
-            let settled = match settle {
-                Settle::RetryAfter(after) => Settled::Again(*after),
-                Settle::Dead { reason } => Settled::Dead { reason: reason.clone() },
-                _ => Settled::Done,
-            };
-            self.broker.settle(&self.queue, *tag, settled)?;
-        }
-        Ok(())
+        let told = settled.iter().try_for_each(|(tag, settle)| self.tell(*tag, settle));
+        self.broker.shared.changed.notify_waiters();
+        told
     }
 
     async fn pause(&mut self, source: &Source) -> Result<()> {

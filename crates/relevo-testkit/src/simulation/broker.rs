@@ -1,36 +1,31 @@
 //! A broker that stores, refuses, loses answers, repeats, and goes down; and whose receivers come and go.
 //!
-//! What it stores stays until it is acknowledged. Sources (partitions, queues by hash) are shared out among the
-//! receivers that are connected: when one comes or goes they are shared out anew, and what its former receiver has not
-//! acknowledged goes to the next, in its old place.
+//! What it stores is the in-process broker's own ([`Queues`]), on the simulated clock. Its queues (partitions, queues by
+//! hash) are shared out among the receivers that are connected: when one comes or goes they are shared out anew, and what
+//! its former receiver has not acknowledged goes to the next, in its old place.
 
 use super::journal::End;
 use super::plan::Plan;
 use super::world::World;
-use relevo_core::broker::cloudevents::{self, Binding};
+use relevo_brokers::memory::{ConsumerId, Message, QueueConfig, Queues};
 use relevo_core::broker::{Confirm, Incoming, Received, Settle, Source, Tag};
+use relevo_core::clock::Instant;
 use relevo_core::event::{Event, lane_of};
 use relevo_core::{Error, ErrorClass, Kind, Result};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-/// How its messages carry an event's attributes.
-pub(super) const BINDING: Binding = Binding::AMQP;
+pub(super) use relevo_brokers::memory::BINDING;
 
 /// A connection of a receiver.
 pub(super) type LineId = u64;
 
-/// Where a message is stored: its source, and its place there.
-type Place = (usize, u64);
-
 /// What the broker holds.
-#[derive(Debug, Default)]
 pub(super) struct Broker {
     /// It cannot be reached.
     pub(super) down: bool,
-    /// What nobody has in hand.
-    ready: BTreeMap<Place, Incoming>,
-    places: u64,
-    tags: u64,
+    queues: Queues,
+    names: Vec<String>,
     pub(super) lines: BTreeMap<LineId, Line>,
     last_line: LineId,
 }
@@ -39,15 +34,12 @@ pub(super) struct Broker {
 #[derive(Debug, Default)]
 pub(super) struct Line {
     pub(super) process: usize,
-    sources: BTreeSet<usize>,
-    /// Sources that were taken away, which it has not heard yet.
-    revoked: Vec<usize>,
-    /// What it has not acknowledged.
-    held: BTreeMap<Tag, (Place, Incoming)>,
-}
-
-fn source_named(number: usize) -> Source {
-    Source::named(format!("q{number}"))
+    /// As whom it receives from which queue.
+    queues: BTreeMap<String, ConsumerId>,
+    /// Queues that were taken away, which it has not heard yet.
+    revoked: Vec<String>,
+    /// What it has not acknowledged, and which queue it is of.
+    held: BTreeMap<Tag, String>,
 }
 
 fn gone(what: &str) -> Error {
@@ -55,46 +47,65 @@ fn gone(what: &str) -> Error {
 }
 
 impl Broker {
-    fn keep(&mut self, source: usize, event: &Event) {
-        self.places += 1;
-        let mut message = Incoming::new(Tag(0), event.topic.clone(), event.payload.clone());
-        message.headers = cloudevents::owned(cloudevents::write(event, "shop", &BINDING));
-        self.ready.insert((source, self.places), message);
+    /// With so many queues.
+    pub(super) fn new(queues: usize) -> Self {
+        let names: Vec<String> = (0..queues).map(|number| format!("q{number}")).collect();
+        let mut stored = Queues::default();
+        names.iter().for_each(|name| stored.declare(name, Vec::new(), QueueConfig::default()));
+        Self { down: false, queues: stored, names, lines: BTreeMap::new(), last_line: 0 }
     }
 
-    /// A receiver comes; true if others lost a source with something of it in hand.
-    fn connect(&mut self, process: usize, sources: usize) -> Result<(LineId, bool)> {
+    /// The queue of an event's key.
+    fn queue_of(&self, event: &Event) -> Option<&String> {
+        self.names.get(usize::from(lane_of(&event.order_key())) % self.names.len().max(1))
+    }
+
+    fn keep(&mut self, event: &Event) {
+        if let Some(queue) = self.queue_of(event).cloned() {
+            self.queues.store_in(&[queue], Message::of(event, "shop"));
+        }
+    }
+
+    /// A receiver comes; true if others lost a queue with something of it in hand.
+    fn connect(&mut self, process: usize) -> Result<(LineId, bool)> {
         if self.down {
             return Err(gone("connection refused"));
         }
         self.last_line += 1;
         self.lines.insert(self.last_line, Line { process, ..Line::default() });
-        Ok((self.last_line, self.share_out(sources)))
+        Ok((self.last_line, self.share_out()))
     }
 
-    /// Each source has one receiver. True if one lost a source that it had something of in hand.
-    fn share_out(&mut self, sources: usize) -> bool {
+    /// Each queue has one receiver. True if one lost a queue that it had something of in hand.
+    fn share_out(&mut self) -> bool {
         let (lines, mut robbed) = (self.lines.len(), false);
         for (nth, line) in self.lines.values_mut().enumerate() {
-            let mine: BTreeSet<usize> = (0..sources).filter(|s| s % lines == nth).collect();
-            let lost: Vec<usize> = line.sources.difference(&mine).copied().collect();
-            let (back, held) = std::mem::take(&mut line.held)
-                .into_iter()
-                .partition(|(_, ((source, _), _))| lost.contains(source));
-            let back: BTreeMap<Tag, (Place, Incoming)> = back;
-            robbed |= !back.is_empty();
-            self.ready.extend(back.into_values());
-            (line.held, line.sources) = (held, mine);
-            line.revoked.extend(lost);
+            let share: BTreeSet<&String> = self.names.iter().skip(nth).step_by(lines).collect();
+            let lost: Vec<String> =
+                line.queues.keys().filter(|queue| !share.contains(queue)).cloned().collect();
+            for queue in lost {
+                robbed |= line.held.values().any(|of| *of == queue);
+                line.leave(&queue, &mut self.queues);
+                line.revoked.push(queue);
+            }
+        }
+        for (nth, line) in self.lines.values_mut().enumerate() {
+            let share = self.names.iter().skip(nth).step_by(lines);
+            for queue in share.filter(|queue| !line.queues.contains_key(*queue)).collect::<Vec<_>>()
+            {
+                let consumer = self.queues.attach(queue);
+                line.queues.extend(consumer.map(|consumer| (queue.clone(), consumer)));
+            }
         }
         robbed
     }
 
     /// The connection is gone: what it had in hand goes to the next.
-    fn hang_up(&mut self, line: LineId, sources: usize) -> bool {
-        let Some(line) = self.lines.remove(&line) else { return false };
-        self.ready.extend(line.held.into_values());
-        self.share_out(sources)
+    fn hang_up(&mut self, line: LineId) -> bool {
+        let Some(mut line) = self.lines.remove(&line) else { return false };
+        let queues: Vec<String> = line.queues.keys().cloned().collect();
+        queues.iter().for_each(|queue| line.leave(queue, &mut self.queues));
+        self.share_out()
     }
 
     fn line(&mut self, line: LineId) -> Result<&mut Line> {
@@ -107,70 +118,72 @@ impl Broker {
         max: usize,
         unsettled: usize,
         paused: &BTreeSet<Source>,
+        now: Instant,
     ) -> Result<Option<Received>> {
-        let at = self.line(line)?;
-        if let Some(source) = at.revoked.pop() {
-            return Ok(Some(Received::Revoked(source_named(source))));
+        let at = self.lines.get_mut(&line).ok_or_else(|| gone("connection reset"))?;
+        if let Some(queue) = at.revoked.pop() {
+            return Ok(Some(Received::Revoked(Source::named(queue))));
         }
         let room = unsettled.saturating_sub(at.held.len()).min(max);
-        let open = |source: &usize| !paused.contains(&source_named(*source));
-        let sources: Vec<usize> = at.sources.iter().copied().filter(open).collect();
+        let open = |queue: &&String| !paused.contains(&Source::named(queue.as_str()));
+        let stored = |queue: &String| Some((self.queues.next(queue, now)?, queue.clone()));
         // Whoever has waited longest is first.
-        let first = |source: &usize| self.ready.range((*source, 0)..(*source + 1, 0)).next();
-        let oldest = sources.iter().filter_map(first).map(|(place, _)| *place);
-        let Some((source, _)) = oldest.min_by_key(|(_, place)| *place).filter(|_| room > 0) else {
+        let Some((_, queue)) = at.queues.keys().filter(open).filter_map(stored).min() else {
             return Ok(None);
         };
-        let places: Vec<Place> =
-            self.ready.range((source, 0)..(source + 1, 0)).take(room).map(|(at, _)| *at).collect();
-        let messages = places.into_iter().filter_map(|place| self.hand(line, place)).collect();
-        Ok(Some(Received::Messages { source: source_named(source), messages }))
-    }
-
-    fn hand(&mut self, line: LineId, place: Place) -> Option<Incoming> {
-        let mut message = self.ready.remove(&place)?;
-        self.tags += 1;
-        message.tag = Tag(self.tags);
-        let copy = message.clone();
-        message.redelivered = true;
-        self.lines.get_mut(&line)?.held.insert(copy.tag, (place, message));
-        Some(copy)
+        let messages: Vec<Incoming> =
+            std::iter::from_fn(|| at.take(&queue, &mut self.queues, now)).take(room).collect();
+        let source = Source::named(queue);
+        Ok((!messages.is_empty()).then_some(Received::Messages { source, messages }))
     }
 
     /// What is acknowledged is forgotten. A tag that is not in hand means nothing.
-    fn settle(&mut self, line: LineId, settled: &[(Tag, Settle)]) -> Result<()> {
-        let at = self.line(line)?;
-        let mut back = Vec::new();
+    fn settle(&mut self, line: LineId, settled: &[(Tag, Settle)], now: Instant) -> Result<()> {
         for (tag, settle) in settled {
-            let held = at.held.remove(tag);
-            back.extend(held.filter(|_| *settle != Settle::Done));
+            if let Some(queue) = self.line(line)?.held.remove(tag) {
+                self.queues.settle(&queue, *tag, settle, now)?;
+            }
         }
-        self.ready.extend(back);
-        Ok(())
+        self.line(line).map(drop)
+    }
+}
+
+impl Line {
+    fn take(&mut self, queue: &str, queues: &mut Queues, now: Instant) -> Option<Incoming> {
+        let message = queues.take(queue, *self.queues.get(queue)?, usize::MAX, now)?;
+        self.held.insert(message.tag, queue.to_owned());
+        Some(message)
+    }
+
+    /// What it had in hand of a queue goes back.
+    fn leave(&mut self, queue: &str, queues: &mut Queues) {
+        if let Some(consumer) = self.queues.remove(queue) {
+            queues.detach(queue, consumer);
+        }
+        self.held.retain(|_, of| of != queue);
     }
 }
 
 impl World {
     /// Nothing waits for a consumer.
     pub(super) fn broker_idle(&self) -> bool {
-        let held = |line: &Line| line.held.is_empty();
-        self.broker.ready.is_empty() && self.broker.lines.values().all(held)
+        let Broker { queues, names, .. } = &self.broker;
+        names.iter().all(|queue| queues.depth(queue) == 0)
     }
 
-    fn sources(&self) -> usize {
-        self.options.consumer.as_ref().map_or(0, |consumer| consumer.sources)
+    /// The simulated time, as the broker's queues have it.
+    fn broker_clock(&self) -> Instant {
+        Instant::at(Duration::from_micros(self.now))
     }
 
     pub(super) fn connect(&mut self, process: usize) -> Result<LineId> {
-        let sources = self.sources();
-        let (line, robbed) = self.broker.connect(process, sources)?;
+        let (line, robbed) = self.broker.connect(process)?;
         self.sources_moved(robbed);
         Ok(line)
     }
 
     pub(super) fn hang_up(&mut self, line: LineId) {
-        let sources = self.sources();
-        let robbed = self.broker.hang_up(line, sources);
+        let robbed = self.broker.hang_up(line);
         self.sources_moved(robbed);
     }
 
@@ -191,11 +204,13 @@ impl World {
         if !paused.is_empty() {
             self.seen.sometimes("a source was paused, and waited");
         }
-        self.broker.receive(line, max, unsettled, paused)
+        let now = self.broker_clock();
+        self.broker.receive(line, max, unsettled, paused, now)
     }
 
     pub(super) fn settle(&mut self, line: LineId, settled: &[(Tag, Settle)]) -> Result<()> {
-        self.broker.settle(line, settled)
+        let now = self.broker_clock();
+        self.broker.settle(line, settled, now)
     }
 
     /// The broker goes, and every connection with it.
@@ -280,8 +295,7 @@ impl World {
             self.seen.sometimes("a key was parked and drained");
         }
         if self.options.consumer.is_some() {
-            let source = usize::from(lane_of(&event.order_key())) % self.sources();
-            self.broker.keep(source, event);
+            self.broker.keep(event);
             let consumer = self.journal.subscriber(super::inbox::CONSUMER);
             self.journal.handed_on(consumer, event.id);
         }

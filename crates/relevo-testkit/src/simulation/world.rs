@@ -90,7 +90,7 @@ impl World {
         let rng = Rng::seeded(options.seed);
         Self {
             db: Db::new(start()),
-            broker: Broker::default(),
+            broker: Broker::new(options.consumer.as_ref().map_or(0, |consumer| consumer.sources)),
             journal,
             now: 0,
             rng,
