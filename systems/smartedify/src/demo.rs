@@ -1,6 +1,6 @@
 //! SmartEdify as a part of `relevo demo`: people at work, what can be broken meanwhile, and the verdict.
 
-use crate::embedded::{self, Addresses, Break as Fault, Options, Running};
+use crate::embedded::{self, Break as Fault, Options, Running};
 use crate::metrics;
 use crate::real::{self, Real};
 use anyhow::{Context, Result};
@@ -87,57 +87,36 @@ fn fault(name: &str) -> Result<Fault> {
     own.with_context(|| format!("SmartEdify has no {name}"))
 }
 
-fn url(addresses: Addresses) -> String {
-    format!("http://{}", addresses.api)
+/// Both ways are shown, broken and judged alike.
+macro_rules! shown {
+    ($($way:ident)*) => {$(
+        #[async_trait]
+        impl System for $way {
+            fn url(&self) -> String {
+                format!("http://{}", self.addresses().api)
+            }
+
+            async fn figures(&self) -> Result<Figures> {
+                $way::figures(self).await
+            }
+
+            async fn begin(&mut self, name: &str) -> Result<()> {
+                self.break_it(fault(name)?).await
+            }
+
+            async fn mend(&mut self, name: &str) -> Result<()> {
+                self.mend_one(fault(name)?);
+                Ok(())
+            }
+
+            async fn finish(self: Box<Self>, patience: Duration) -> Result<Verdict> {
+                $way::finish(*self, patience).await
+            }
+        }
+    )*};
 }
 
-#[async_trait]
-impl System for Running {
-    fn url(&self) -> String {
-        url(self.addresses())
-    }
-
-    async fn figures(&self) -> Result<Figures> {
-        Running::figures(self).await
-    }
-
-    async fn begin(&mut self, name: &str) -> Result<()> {
-        self.break_it(fault(name)?).await
-    }
-
-    async fn mend(&mut self, name: &str) -> Result<()> {
-        self.mend_one(fault(name)?);
-        Ok(())
-    }
-
-    async fn finish(self: Box<Self>, patience: Duration) -> Result<Verdict> {
-        Running::finish(*self, patience).await
-    }
-}
-
-#[async_trait]
-impl System for Real {
-    fn url(&self) -> String {
-        url(self.addresses())
-    }
-
-    async fn figures(&self) -> Result<Figures> {
-        Real::figures(self).await
-    }
-
-    async fn begin(&mut self, name: &str) -> Result<()> {
-        self.break_it(fault(name)?).await
-    }
-
-    async fn mend(&mut self, name: &str) -> Result<()> {
-        self.mend_one(fault(name)?);
-        Ok(())
-    }
-
-    async fn finish(self: Box<Self>, patience: Duration) -> Result<Verdict> {
-        Real::finish(*self, patience).await
-    }
-}
+shown!(Running Real);
 
 #[cfg(test)]
 mod tests {

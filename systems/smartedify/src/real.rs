@@ -55,6 +55,8 @@ struct Environment {
     broker: BrokerArgs,
     #[command(flatten)]
     outbox: OutboxArgs,
+    #[arg(long, env = "SMARTEDIFY_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
 }
 
 impl Environment {
@@ -172,13 +174,12 @@ pub async fn start(folder: &Path, rate: u32, metrics: Option<PrometheusHandle>) 
     follow_broker(&relay, down);
     let url = &environment.downstream.url;
     let consuming = consumer::start(url, &parts.broker, &member("consumer")).await?;
-    let token = std::env::var("SMARTEDIFY_ADMIN_TOKEN").ok();
     let api = Api {
         tenants: parts.tenants.clone(),
         db: parts.service.clone(),
         outbox: parts.outbox.clone(),
         metrics: metrics.clone(),
-        admin_token: admin_token(token.as_deref()),
+        admin_token: admin_token(environment.admin_token.as_deref()),
         broker_down,
     };
     let mut server = JoinSet::new();

@@ -225,10 +225,7 @@ impl Embedded {
 #[async_trait]
 impl Witness for Embedded {
     async fn evidence(&self, journal: &Journal) -> Result<Evidence> {
-        let mails = self.mailbox.mails().iter().map(Into::into).collect();
-        let mut evidence = Evidence::of(journal, &self.database, mails).await?.since(self.started);
-        evidence.retried = self.mailbox.refused();
-        Ok(evidence)
+        Evidence::in_mailbox(journal, &self.database, &self.mailbox, self.started).await
     }
 
     /// Nothing waits in `Outbox`, and then nothing in the log.

@@ -155,10 +155,7 @@ impl Real {
 #[async_trait]
 impl Witness for Real {
     async fn evidence(&self, journal: &Journal) -> Result<Evidence> {
-        let mails = self.mailbox.mails().iter().map(Into::into).collect();
-        let mut evidence = Evidence::of(journal, &self.database, mails).await?.since(self.started);
-        evidence.retried = self.mailbox.refused();
-        Ok(evidence)
+        Evidence::in_mailbox(journal, &self.database, &self.mailbox, self.started).await
     }
 
     /// RabbitMQ does not say what it has handed out.

@@ -5,7 +5,7 @@ use crate::database::Database;
 use crate::ticket::TicketEvent;
 use crate::topology::{METRICS, NOTIFICATIONS, QUEUES};
 use crate::traffic::Journal;
-use crate::worker::mail::Mail;
+use crate::worker::mail::{InProcess, Mail};
 use anyhow::Result;
 use async_trait::async_trait;
 use relevo::DeadFilter;
@@ -69,6 +69,18 @@ impl Evidence {
         let committed = changes.pop().unwrap_or_default().into_iter().collect();
         let dead = dead_letters(database).await?;
         Ok(Self { told: journal.tickets(), committed, mails, counted, dead, retried: 0 })
+    }
+
+    /// The same of what came to a mailbox, for tickets that were opened since a moment, given as an id of that moment.
+    pub async fn in_mailbox(
+        journal: &Journal,
+        database: &Database,
+        mailbox: &InProcess,
+        since: Uuid,
+    ) -> Result<Self> {
+        let mails = mailbox.mails().iter().map(Into::into).collect();
+        let evidence = Self::of(journal, database, mails).await?.since(since);
+        Ok(Self { retried: mailbox.refused(), ..evidence })
     }
 
     /// Without the tickets that were opened before this moment, given as an id of that moment.

@@ -17,10 +17,8 @@ pub use step::*;
 
 use crate::script::Script;
 use crate::world::{PgHandlers, PostgresWorld, Terms, World, quick};
-use async_trait::async_trait;
 use relevo_core::Result;
-use relevo_core::broker::cloudevents::Binding;
-use relevo_core::broker::{Capabilities, Confirm, Publisher, Receiver, Subscriber};
+use relevo_core::broker::{Confirm, Publisher, Subscriber};
 use relevo_core::event::{Event, NewEvent};
 use relevo_core::inbox::Consuming;
 use relevo_testkit::conformance::broker::{self as suite, BrokerWorld, Rig};
@@ -107,13 +105,13 @@ impl<'r> Both<'r> {
     }
 
     /// Of one queue, stream or topic that others may consume too.
-    fn subscriber(&self) -> Result<Shared> {
-        Ok(Shared(self.broker.subscriber(suite::Consuming::at_most(20))?))
+    fn subscriber(&self) -> Result<Arc<dyn Subscriber>> {
+        self.broker.subscriber(suite::Consuming::at_most(20))
     }
 
     /// The same, where each source has one consumer at a time.
-    fn exclusive(&self) -> Result<Shared> {
-        Ok(Shared(self.broker.subscriber(suite::Consuming::at_most(20).exclusively())?))
+    fn exclusive(&self) -> Result<Arc<dyn Subscriber>> {
+        self.broker.subscriber(suite::Consuming::at_most(20).exclusively())
     }
 
     async fn consume(&self, subscriber: impl Subscriber, script: &Script) -> Consuming {
@@ -135,27 +133,4 @@ impl<'r> Both<'r> {
 async fn end(consuming: Consuming) {
     let stopped = consuming.stop(Duration::from_secs(60)).await;
     stopped.unwrap_or_else(|error| panic!("it does not stop: {error}"));
-}
-
-/// A subscriber that several consumers open.
-#[derive(Clone)]
-struct Shared(Arc<dyn Subscriber>);
-
-#[async_trait]
-impl Subscriber for Shared {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn binding(&self) -> Binding {
-        self.0.binding()
-    }
-
-    async fn open(&self) -> Result<Box<dyn Receiver>> {
-        self.0.open().await
-    }
 }

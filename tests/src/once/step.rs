@@ -1,5 +1,5 @@
 use super::sharing::assert_once_and_in_order;
-use super::{Both, Shared, end};
+use super::{Both, end};
 use crate::script::Script;
 use crate::world::effects;
 use async_trait::async_trait;
@@ -47,7 +47,7 @@ impl Stop {
 }
 
 /// A subscriber whose receivers stop at a step.
-struct Stopping(Shared, Stop);
+struct Stopping(Arc<dyn Subscriber>, Stop);
 
 #[async_trait]
 impl Subscriber for Stopping {

@@ -123,21 +123,25 @@ async fn is_recorded(database: &Database) -> bool {
     false
 }
 
+/// A relay that answers for what still lies in its buffer is killed.
+async fn a_confirm_too_early_is_missed(mut rig: Rig) {
+    rig.start_writers(8, &WRITERS).unwrap();
+    let mut victim = rig.spawn_relay(&broken(Broken::ConfirmEarly)).unwrap();
+    assert!(is_recorded(&rig.database).await, "nothing was recorded");
+    victim.kill();
+    rig.start_relays(1, &Relays::default()).unwrap();
+    rig.work(Duration::from_millis(500)).await;
+    let outcome = rig.finish().await.unwrap();
+    assert!(!outcome.verdict.missing.is_empty(), "{outcome}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_confirm_before_the_broker_has_stored_is_caught() {
     let _turn = common::turn().await;
     let Some(server) = common::server(15) else { return };
     let mut rig = rig(&server, "confirmed early", 35).await;
     rig.towards(Broker::start(35).await.unwrap());
-    rig.start_writers(8, &WRITERS).unwrap();
-    let mut victim = rig.spawn_relay(&broken(Broken::ConfirmEarly)).unwrap();
-    assert!(is_recorded(&rig.database).await, "nothing was recorded");
-    // What it answered for still lies in its buffer.
-    victim.kill();
-    rig.start_relays(1, &Relays::default()).unwrap();
-    rig.work(Duration::from_millis(500)).await;
-    let outcome = rig.finish().await.unwrap();
-    assert!(!outcome.verdict.missing.is_empty(), "{outcome}");
+    a_confirm_too_early_is_missed(rig).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,15 +169,8 @@ async fn adopting(server: &Postgres, name: &str, seed: u64) -> Rig {
 async fn rows_of_an_adopted_table_that_were_marked_before_the_broker_had_them_are_missed() {
     let _turn = common::turn().await;
     let Some(server) = common::server(15) else { return };
-    let mut rig = adopting(&server, "marked early", 37).await;
-    rig.start_writers(8, &WRITERS).unwrap();
-    let mut victim = rig.spawn_relay(&broken(Broken::ConfirmEarly)).unwrap();
-    assert!(is_recorded(&rig.database).await, "nothing was recorded");
-    victim.kill();
-    rig.start_relays(1, &Relays::default()).unwrap();
-    rig.work(Duration::from_millis(500)).await;
-    let outcome = rig.finish().await.unwrap();
-    assert!(!outcome.verdict.missing.is_empty(), "{outcome}");
+    let rig = adopting(&server, "marked early", 37).await;
+    a_confirm_too_early_is_missed(rig).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@ use super::cloudevents::Binding;
 use super::incoming::{Incoming, Source};
 use crate::error::Result;
 use async_trait::async_trait;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Names a message between its arrival and its settlement, within one [`Receiver`].
@@ -68,24 +69,31 @@ pub trait Subscriber: Send + Sync + 'static {
     async fn open(&self) -> Result<Box<dyn Receiver>>;
 }
 
-#[async_trait]
-impl Subscriber for Box<dyn Subscriber> {
-    fn name(&self) -> &'static str {
-        (**self).name()
-    }
+/// A subscriber of any kind, owned or shared by several consumers.
+macro_rules! behind_a_pointer {
+    ($($pointer:ident)*) => {$(
+        #[async_trait]
+        impl Subscriber for $pointer<dyn Subscriber> {
+            fn name(&self) -> &'static str {
+                (**self).name()
+            }
 
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
+            fn capabilities(&self) -> Capabilities {
+                (**self).capabilities()
+            }
 
-    fn binding(&self) -> Binding {
-        (**self).binding()
-    }
+            fn binding(&self) -> Binding {
+                (**self).binding()
+            }
 
-    async fn open(&self) -> Result<Box<dyn Receiver>> {
-        (**self).open().await
-    }
+            async fn open(&self) -> Result<Box<dyn Receiver>> {
+                (**self).open().await
+            }
+        }
+    )*};
 }
+
+behind_a_pointer!(Box Arc);
 
 /// Messages in, each settled once, in any order; acknowledging is always last.
 ///

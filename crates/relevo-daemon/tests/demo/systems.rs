@@ -1,21 +1,25 @@
 //! TicketFlow and SmartEdify in the demo: broken in every way, open on loopback, and judged.
 
 use crate::support::{FIELDS, command, demo, number, report, said};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
 
+/// What a demo of one system came to, and what it said, if every promise held.
+fn alone(args: &[&str]) -> (Value, String) {
+    let output = demo(args, None);
+    let (report, said) = (report(&output), said(&output));
+    assert_eq!(output.status.code(), Some(0), "{report}\n{said}");
+    let fields = report.as_object().unwrap().len();
+    assert_eq!(fields, FIELDS.len(), "one alone is the object: {report}");
+    (report, said)
+}
+
 #[test]
 fn whatever_breaks_in_ticketflow_nothing_is_lost() {
     let breaks = "ticketflow-mail,ticketflow-dispatcher,ticketflow-worker";
-    let output = demo(&["ticketflow", "--for", "8s", "--json", "--break", breaks], None);
-    let (report, said) = (report(&output), said(&output));
-    assert_eq!(output.status.code(), Some(0), "{report}\n{said}");
-    assert_eq!(
-        report.as_object().unwrap().len(),
-        FIELDS.len(),
-        "one alone is the object: {report}"
-    );
+    let (report, said) = alone(&["ticketflow", "--for", "8s", "--json", "--break", breaks]);
     let n = |name: &str| number(&report, name);
     assert_eq!((n("dead"), n("lost"), n("delivered")), (0, 0, n("committed")), "{report}");
     // An e-mail and a place in the numbers for each change, and copies of e-mails with the same Message-ID.
@@ -31,14 +35,7 @@ fn whatever_breaks_in_ticketflow_nothing_is_lost() {
 fn whatever_breaks_in_smartedify_nothing_is_lost() {
     let breaks =
         "smartedify-poison,smartedify-fail,smartedify-down,smartedify-twice,smartedify-relay";
-    let output = demo(&["smartedify", "--for", "10s", "--json", "--break", breaks], None);
-    let (report, said) = (report(&output), said(&output));
-    assert_eq!(output.status.code(), Some(0), "{report}\n{said}");
-    assert_eq!(
-        report.as_object().unwrap().len(),
-        FIELDS.len(),
-        "one alone is the object: {report}"
-    );
+    let (report, said) = alone(&["smartedify", "--for", "10s", "--json", "--break", breaks]);
     let n = |name: &str| number(&report, name);
     assert_eq!((n("dead"), n("lost"), n("effects")), (1, 0, n("delivered")), "{report}");
     assert_eq!(n("delivered") + n("dead"), n("committed"), "{report}");

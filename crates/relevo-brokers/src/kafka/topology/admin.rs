@@ -71,13 +71,26 @@ impl KafkaAdmin {
 
     /// What is there of a topic, and how many brokers there are.
     async fn found(&self, client: &Client, name: &str) -> Result<(Option<Found>, usize)> {
-        let (asking, asked, limit) = (client.clone(), name.to_owned(), self.config.connect_timeout);
-        let answer = tokio::task::spawn_blocking(move || shape(&asking, &asked, limit)).await;
-        let answer = answer.map_err(|error| failed(Kind::DestinationDown, error.to_string()))?;
-        let (shape, brokers) = answer.map_err(|error| down(client, &error))?;
+        let (shape, brokers) = self.shape(client, name).await?;
         let Some(shape) = shape else { return Ok((None, brokers)) };
         let (settings, own) = self.settings(client, name).await?;
         Ok((Some(Found { settings, own, ..shape }), brokers))
+    }
+
+    /// Asks for a topic's shape; where its leaders are just being elected, which nobody tells the end of, again.
+    async fn shape(&self, client: &Client, name: &str) -> Result<(Option<Found>, usize)> {
+        let limit = self.config.connect_timeout;
+        let end = Instant::now() + limit;
+        loop {
+            let (asking, asked) = (client.clone(), name.to_owned());
+            let answer = tokio::task::spawn_blocking(move || shape(&asking, &asked, limit)).await;
+            match answer.map_err(|error| failed(Kind::DestinationDown, error.to_string()))? {
+                Err(error) if is_election(&error) && Instant::now() < end => {
+                    tokio::time::sleep(ELECTION).await;
+                }
+                answer => return answer.map_err(|error| down(client, &error)),
+            }
+        }
     }
 
     /// All settings that count for a topic, and those that are its own.
@@ -188,28 +201,17 @@ fn step(wanted: Wanted, found: Option<Found>) -> (Step, Work) {
     (step, Work { wanted, found, different: different.unwrap_or_default() })
 }
 
-/// Partitions and replicas of a topic (if it is there), whether it has messages, and how many brokers there are.
-type Shape = std::result::Result<(Option<Found>, usize), KafkaError>;
-
-/// Asks for a topic's shape; where its leaders are just being elected, again. Blocks.
-fn shape(client: &AdminClient<Watch>, name: &str, limit: Duration) -> Shape {
-    let end = Instant::now() + limit;
-    loop {
-        match shape_now(client, name, limit) {
-            Err(KafkaError::MetadataFetch(code)) if is_election(code) && Instant::now() < end => {
-                std::thread::sleep(ELECTION);
-            }
-            answer => return answer,
-        }
-    }
-}
-
-fn is_election(code: RDKafkaErrorCode) -> bool {
+fn is_election(error: &KafkaError) -> bool {
     use RDKafkaErrorCode::{LeaderNotAvailable, NotLeaderForPartition};
-    matches!(code, LeaderNotAvailable | NotLeaderForPartition)
+    matches!(error, KafkaError::MetadataFetch(LeaderNotAvailable | NotLeaderForPartition))
 }
 
-fn shape_now(client: &AdminClient<Watch>, name: &str, limit: Duration) -> Shape {
+/// Partitions and replicas of a topic (if it is there), whether it has messages, and how many brokers there are. Blocks.
+fn shape(
+    client: &AdminClient<Watch>,
+    name: &str,
+    limit: Duration,
+) -> std::result::Result<(Option<Found>, usize), KafkaError> {
     let metadata = client.inner().fetch_metadata(Some(name), limit)?;
     let brokers = metadata.brokers().len();
     let found = metadata.topics().iter().find(|topic| topic.name() == name);

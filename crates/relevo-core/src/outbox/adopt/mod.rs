@@ -24,7 +24,7 @@ pub use marks::{Failure, Marks};
 pub use names::{TableName, literal, quoted_name};
 pub use presets::Preset;
 pub use propose::propose;
-pub use rows::{Fit, Harvest, RawRow, Unfit, inbox_of, sort_out};
+pub use rows::{Claims, Fit, Harvest, RawRow, Unfit, inbox_of, sort_out};
 pub use shape::{ColumnShape, IndexShape, Sort, TableShape};
 
 use crate::error::Result;

@@ -78,6 +78,30 @@ pub struct Harvest<I> {
     pub held: usize,
 }
 
+/// How many rows to claim at a time: one claim after another, until there are no more rows or enough are claimed.
+#[derive(Debug)]
+pub struct Claims {
+    wanted: usize,
+    most: usize,
+}
+
+impl Claims {
+    /// `wanted` rows in all, at most `most` of them in one claim.
+    pub fn new(wanted: usize, most: usize) -> Self {
+        Self { wanted, most }
+    }
+
+    /// How many the next claim asks for, if there is to be one.
+    pub fn next_claim(&self) -> Option<usize> {
+        (self.wanted > 0).then(|| self.most.min(self.wanted))
+    }
+
+    /// The claim got this many. One that got fewer than it asked for was the last.
+    pub fn got(&mut self, rows: usize) {
+        self.wanted = if rows < self.most { 0 } else { self.wanted.saturating_sub(rows) };
+    }
+}
+
 /// What the log's rows of this adoption carry, so that no other subscription takes them for its own.
 pub fn inbox_of(adoption: &str) -> String {
     format!("adopt:{adoption}")

@@ -27,22 +27,8 @@ const ALONE: &str = "SELECT FROM relevo.adopted WHERE name = $1 FOR UPDATE SKIP 
 const MOST_COUNTED: i64 = 100_000;
 
 impl Adopted {
-    /// Claims pending rows, one claim after another, until there are none or the log got this many.
-    pub(super) async fn claim_many(&self, max_rows: usize, max_bytes: usize) -> Result<()> {
-        let mut rows = 0;
-        while rows < max_rows {
-            let most = self.claim_rows.min(max_rows - rows);
-            let claimed = self.claim(most, max_bytes).await?;
-            rows += claimed;
-            if claimed < most {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Claims pending rows; answers how many.
-    async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
+    pub(super) async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
         let session = self.store.session().await?;
         let tx = session.begin_by_index().await?;
         if tx.query_opt(ALONE, args![&*self.name]).await?.is_none() {

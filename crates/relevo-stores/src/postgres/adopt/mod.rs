@@ -16,8 +16,8 @@ use super::session::{Session, args};
 use async_trait::async_trait;
 use relevo_core::event::{Event, TopicFilter, header};
 use relevo_core::outbox::adopt::{
-    Adopt, AdoptedTable, KeyOrder, Mapping, Pending, TableName, TableShape, Verdict, inbox_of,
-    judge,
+    Adopt, AdoptedTable, Claims, KeyOrder, Mapping, Pending, TableName, TableShape, Verdict,
+    inbox_of, judge,
 };
 use relevo_core::outbox::{
     Beat, Capabilities, Claim, Fleet, LaneChange, LaneId, LaneState, MemberId, Page, PageRequest,
@@ -207,7 +207,10 @@ impl Store for Adopted {
     /// Pending rows are claimed whenever a new window of the log is opened.
     async fn read_page(&self, request: &PageRequest) -> Result<Page> {
         if request.position.to.is_none() {
-            self.claim_many(request.max_rows, request.max_bytes).await?;
+            let mut claims = Claims::new(request.max_rows, self.claim_rows);
+            while let Some(rows) = claims.next_claim() {
+                claims.got(self.claim(rows, request.max_bytes).await?);
+            }
         }
         let mut page = self.store.read_page(request).await?;
         page.rows.retain_mut(|row| self.take_own(&mut row.event));

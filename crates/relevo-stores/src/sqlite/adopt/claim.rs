@@ -22,22 +22,8 @@ pub(super) const MOST_ROWS: usize = 1000;
 const MOST_COUNTED: i64 = 100_000;
 
 impl Adopted {
-    /// Claims pending rows, one claim after another, until there are none or the log got this many.
-    pub(super) async fn claim_many(&self, max_rows: usize, max_bytes: usize) -> Result<()> {
-        let mut rows = 0;
-        while rows < max_rows {
-            let most = self.claim_rows.min(max_rows - rows);
-            let claimed = self.claim(most, max_bytes).await?;
-            rows += claimed;
-            if claimed < most {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Claims pending rows; answers how many.
-    async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
+    pub(super) async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
         // The write lock is taken only if there is something to take.
         let (name, statements) = (self.name.clone(), self.statements.clone());
         if self.store.read(move |tx| look(tx, &statements, &name, 1, 0)).await?.is_empty() {
