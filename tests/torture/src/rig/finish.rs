@@ -20,7 +20,8 @@ impl Rig {
         self.end_relays();
         let operate = self.database.operate().await?;
         let dead = self.database.dead_letters(&*operate).await?;
-        self.ask_owner(&truth).await?;
+        let wrong = self.wrong_to_owner(&truth).await?;
+        wrong.into_iter().for_each(|what| self.problem(what));
         let mut verdict = check(&truth, &self.applied().await?, &dead, self.promise());
         self.explain_missing(&mut verdict).await?;
         let outcome = Outcome {
@@ -39,16 +40,14 @@ impl Rig {
     }
 
     /// The owner of an adopted table must see in it what became of each row.
-    async fn ask_owner(&mut self, truth: &Truth) -> Result<()> {
+    async fn wrong_to_owner(&self, truth: &Truth) -> Result<Vec<String>> {
         let Some(pending) = self.database.seen_by_owner(Seen::Pending).await? else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let dead = self.database.seen_by_owner(Seen::Dead).await?;
         let poison = truth.committed.iter().filter(|(_, c)| c.event.fate == Fate::Poison);
         let poison: Vec<Uuid> = poison.map(|(id, _)| *id).collect();
-        let wrong = adopted::wrong_in_owners_eyes(&poison, &pending, dead.as_deref());
-        wrong.into_iter().for_each(|what| self.problem(what));
-        Ok(())
+        Ok(adopted::wrong_in_owners_eyes(&poison, &pending, dead.as_deref()))
     }
 
     /// Waits until everything committed so far is delivered.
@@ -81,7 +80,8 @@ impl Rig {
         Ok(truth)
     }
 
-    /// Waits until everything committed is applied or dead, or nothing has moved for a long time.
+    /// Waits until everything committed is applied or dead, and seen as such by the owner of an adopted table, or nothing
+    /// has moved for a long time. What a broker stored without saying so is there before the relay knows.
     async fn drain(&mut self, truth: &Truth) -> Result<()> {
         let count = |fate: Fate| truth.committed.values().filter(|c| c.event.fate == fate).count();
         let poison = count(Fate::Poison);
@@ -98,7 +98,8 @@ impl Rig {
                 None => self.database.count_effects().await?,
             };
             let now = (effects, self.database.dead_letters(&*operate).await?.len());
-            if now.0 >= expected.0 && now.1 >= expected.1 {
+            let arrived = now.0 >= expected.0 && now.1 >= expected.1;
+            if arrived && self.wrong_to_owner(truth).await?.is_empty() {
                 return Ok(());
             }
             if now != last {

@@ -62,9 +62,8 @@ impl Subscriber for FromBroker {
         let mut tasks = JoinSet::new();
         tasks.spawn(listen(read, hear));
         tasks.spawn(beat(write.clone()));
-        let (waiting, paused, held) = (VecDeque::new(), BTreeSet::new(), BTreeMap::new());
-        let early = self.early;
-        Ok(Box::new(Line { heard, write, waiting, paused, held, early, _tasks: tasks }))
+        let (hand, early) = (Hand::default(), self.early);
+        Ok(Box::new(Line { heard, write, hand, early, _tasks: tasks }))
     }
 }
 
@@ -89,12 +88,18 @@ async fn beat(write: Arc<Mutex<OwnedWriteHalf>>) {
 struct Line {
     heard: mpsc::UnboundedReceiver<Told>,
     write: Arc<Mutex<OwnedWriteHalf>>,
+    hand: Hand,
+    early: bool,
+    _tasks: JoinSet<()>,
+}
+
+/// What came, and what of it is unsettled.
+#[derive(Default)]
+struct Hand {
     waiting: VecDeque<Told>,
     paused: BTreeSet<usize>,
     /// Unsettled, with their queues.
     held: BTreeMap<u64, usize>,
-    early: bool,
-    _tasks: JoinSet<()>,
 }
 
 fn source(queue: usize) -> Source {
@@ -107,15 +112,11 @@ fn queue(source: &Source) -> usize {
 
 impl Line {
     async fn arrived(&mut self, told: Told) -> Result<()> {
-        if let Told::Message { tag, queue, .. } = &told {
-            tell(&Say::Began(*tag, 1));
-            self.held.insert(*tag, *queue);
-        }
         let early = match &told {
             Told::Message { tag, .. } if self.early => Some(format!("settle {tag}\n")),
             _ => None,
         };
-        self.waiting.push_back(told);
+        self.hand.arrived(told);
         match early {
             Some(text) => self.say(&text).await,
             None => Ok(()),
@@ -125,34 +126,43 @@ impl Line {
     async fn say(&self, text: &str) -> Result<()> {
         self.write.lock().await.write_all(text.as_bytes()).await.map_err(down)
     }
+}
+
+impl Hand {
+    fn arrived(&mut self, told: Told) {
+        if let Told::Message { tag, queue, .. } = &told {
+            tell(&Say::Began(*tag, 1));
+            self.held.insert(*tag, *queue);
+        }
+        self.waiting.push_back(told);
+    }
 
     /// What of all that arrived comes next: messages of one queue, or that one is another's now.
     fn take(&mut self, max: usize) -> Option<Received> {
         let open = |told: &Told| !matches!(told, Told::Message { queue, .. } if self.paused.contains(queue));
         let first = self.waiting.iter().position(open)?;
         let from = match &self.waiting[first] {
-            Told::Revoked(queue) => {
-                let queue = *queue;
-                self.waiting.remove(first);
-                return Some(self.revoked(queue));
-            }
+            Told::Revoked(queue) => return Some(self.revoked(*queue, first)),
             Told::Message { queue, .. } => *queue,
         };
         let mut messages = Vec::new();
-        let of_queue = |told: &Told| matches!(told, Told::Message { queue, .. } if *queue == from);
-        while messages.len() < max && self.waiting.get(first).is_some_and(of_queue) {
+        while messages.len() < max && self.waiting.get(first).is_some_and(|told| is_of(told, from))
+        {
             messages.extend(self.waiting.remove(first).and_then(incoming));
         }
         Some(Received::Messages { source: source(from), messages })
     }
 
-    /// What was of this queue is in other hands.
-    fn revoked(&mut self, queue: usize) -> Received {
+    /// What was of this queue is in other hands. What came after the news is not: the queue is ours again.
+    fn revoked(&mut self, queue: usize, news: usize) -> Received {
         self.paused.remove(&queue);
-        let gone = |told: &Told| matches!(told, Told::Message { queue: of, .. } if *of == queue);
-        self.waiting.retain(|told| !gone(told));
-        let lost: Vec<u64> =
-            self.held.iter().filter(|(_, of)| **of == queue).map(|(tag, _)| *tag).collect();
+        let later = self.waiting.split_off(news + 1);
+        self.waiting.truncate(news);
+        self.waiting.retain(|told| !is_of(told, queue));
+        self.waiting.extend(later);
+        let ours: BTreeSet<u64> = self.waiting.iter().filter_map(tag_of).collect();
+        let lost = |(tag, of): (&u64, &usize)| (*of == queue && !ours.contains(tag)).then_some(*tag);
+        let lost: Vec<u64> = self.held.iter().filter_map(lost).collect();
         lost.into_iter().for_each(|tag| self.let_go(tag, "revoked"));
         Received::Revoked(source(queue))
     }
@@ -161,6 +171,17 @@ impl Line {
         if self.held.remove(&tag).is_some() {
             tell(&Say::Ended(tag, how.to_owned()));
         }
+    }
+}
+
+fn is_of(told: &Told, of: usize) -> bool {
+    matches!(told, Told::Message { queue, .. } if *queue == of)
+}
+
+fn tag_of(told: &Told) -> Option<u64> {
+    match told {
+        Told::Message { tag, .. } => Some(*tag),
+        Told::Revoked(_) => None,
     }
 }
 
@@ -179,7 +200,7 @@ impl Receiver for Line {
             while let Ok(told) = self.heard.try_recv() {
                 self.arrived(told).await?;
             }
-            if let Some(received) = self.take(max) {
+            if let Some(received) = self.hand.take(max) {
                 return Ok(received);
             }
             let told = self.heard.recv().await.ok_or_else(|| down("the broker hung up"))?;
@@ -193,18 +214,18 @@ impl Receiver for Line {
                 return Err(Error::new(Kind::NotSupported, "this broker only takes what is done"));
             }
             self.say(&format!("settle {tag}\n")).await?;
-            self.let_go(*tag, "settled");
+            self.hand.let_go(*tag, "settled");
         }
         Ok(())
     }
 
     async fn pause(&mut self, source: &Source) -> Result<()> {
-        self.paused.insert(queue(source));
+        self.hand.paused.insert(queue(source));
         Ok(())
     }
 
     async fn resume(&mut self, source: &Source) -> Result<()> {
-        self.paused.remove(&queue(source));
+        self.hand.paused.remove(&queue(source));
         Ok(())
     }
 
@@ -214,9 +235,51 @@ impl Receiver for Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for Hand {
     fn drop(&mut self) {
         let held: Vec<u64> = self.held.keys().copied().collect();
         held.into_iter().for_each(|tag| self.let_go(tag, "given back"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::Message;
+
+    fn message(tag: u64, queue: usize) -> Told {
+        let message = Message {
+            id: uuid::Uuid::from_u128(u128::from(tag)),
+            topic: String::new(),
+            key: String::new(),
+            attempt: String::new(),
+            payload: String::new(),
+            headers: Vec::new(),
+        };
+        Told::Message { tag, queue, redelivered: false, message }
+    }
+
+    fn tags(received: Option<Received>) -> Vec<u64> {
+        match received {
+            Some(Received::Messages { messages, .. }) => {
+                messages.iter().map(|message| message.tag.0).collect()
+            }
+            other => panic!("no messages: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_queue_that_comes_back_at_once_comes_with_its_messages() {
+        let mut hand = Hand::default();
+        for told in [message(1, 0), message(2, 1), Told::Revoked(0), message(3, 0), message(4, 0)] {
+            hand.arrived(told);
+        }
+        assert_eq!(tags(hand.take(1)), [1]);
+        hand.paused.extend([0, 1]);
+        assert!(matches!(hand.take(9), Some(Received::Revoked(_))));
+        assert_eq!(hand.held.keys().copied().collect::<Vec<_>>(), [2, 3, 4], "1 is in other hands");
+        assert_eq!(tags(hand.take(9)), [3, 4], "worked again, and in order");
+        hand.paused.clear();
+        assert_eq!(tags(hand.take(9)), [2]);
     }
 }
