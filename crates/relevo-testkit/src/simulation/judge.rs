@@ -76,7 +76,8 @@ impl Journal {
 
 /// A broker adds what its messages say in any case; nothing else may come, and nothing may go.
 fn same_headers(published: &Headers, arrived: &Headers, behind: bool) -> bool {
-    let added = |name: &str| behind && [header::SOURCE, header::TYPE, header::TIME].contains(&name);
+    const SAID: [&str; 4] = [header::SOURCE, header::TYPE, header::TIME, header::CONTENT_TYPE];
+    let added = |name: &str| behind && SAID.contains(&name);
     let own = |(name, _): &(&str, &str)| published.get(name).is_some() || !added(name);
     arrived.iter().filter(own).eq(published.iter())
 }
