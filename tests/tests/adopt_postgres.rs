@@ -3,6 +3,7 @@
 
 use relevo_core::outbox::adopt::{Adopt, KeyOrder, Role};
 use relevo_stores::postgres::PostgresStore;
+use relevo_testkit::services::PostgresOptions;
 use relevo_tests::adopt::cases::{counts, insert};
 use relevo_tests::adopt::{Database, Kind, Sink, Work, smartedify};
 use uuid::Uuid;
@@ -46,6 +47,19 @@ async fn a_table_without_one_says_that_it_does_not_know_the_order() {
         [wanted[1].clone(), wanted[0].clone()],
         "now() is the transaction's start: this is what it is worth"
     );
+    work.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_sequence_the_time_of_the_commit_tells_the_order_where_the_server_keeps_it() {
+    let options = PostgresOptions::new(15).setting("track_commit_timestamp", "on");
+    let Some(db) = Database::on(&options).await else { return };
+    let mapping = smartedify(&db).await.without(Role::Sequence);
+    let wanted = overtaken(&db).await.map(|id| id.to_string());
+    let work = Work::begin(db.clone(), mapping, Sink::new()).await;
+    assert!(work.table.capabilities().key_order);
+    let ids: Vec<String> = work.sink.wait_for(2).await.into_iter().map(|seen| seen.id).collect();
+    assert_eq!(ids, wanted);
     work.end().await;
 }
 

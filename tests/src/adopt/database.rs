@@ -5,7 +5,7 @@ use relevo_core::outbox::adopt::{AdoptedTable, Mapping, Preset, Role, TableName}
 use relevo_core::{EventId, Result};
 use relevo_stores::postgres::PostgresStore;
 use relevo_stores::sqlite::SqliteStore;
-use relevo_testkit::services::{Postgres, require};
+use relevo_testkit::services::{Postgres, PostgresOptions, require};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
@@ -52,21 +52,28 @@ impl Database {
         Some(db)
     }
 
+    /// A fresh one on a server with settings of its own.
+    pub async fn on(options: &PostgresOptions) -> Option<Self> {
+        let server = Arc::new(require(Postgres::start_with(options))?);
+        let db = Self::on_server(server);
+        db.operate().await.migrate().await.unwrap();
+        Some(db)
+    }
+
+    fn on_server(server: Arc<Postgres>) -> Self {
+        let (kind, url) = (Kind::Postgres(server.major()), server.create_database().unwrap());
+        Self { kind, url, _alive: Arc::new(Alive::Server(server)) }
+    }
+
     /// A fresh one without Relevo's tables.
     pub async fn bare(kind: Kind) -> Option<Self> {
-        let (url, alive) = match kind {
-            Kind::Sqlite => {
-                let folder =
-                    std::env::temp_dir().join(format!("relevo-adopt-{}", EventId::fresh()));
-                std::fs::create_dir_all(&folder).unwrap();
-                (format!("sqlite:{}", folder.join("owner.db").display()), Alive::Folder(folder))
-            }
-            Kind::Postgres(major) => {
-                let server = require(Postgres::shared(major))?;
-                (server.create_database().unwrap(), Alive::Server(server))
-            }
-        };
-        Some(Self { kind, url, _alive: Arc::new(alive) })
+        if let Kind::Postgres(major) = kind {
+            return require(Postgres::shared(major)).map(Self::on_server);
+        }
+        let folder = std::env::temp_dir().join(format!("relevo-adopt-{}", EventId::fresh()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let url = format!("sqlite:{}", folder.join("owner.db").display());
+        Some(Self { kind, url, _alive: Arc::new(Alive::Folder(folder)) })
     }
 
     /// Is it PostgreSQL?

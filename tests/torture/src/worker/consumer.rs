@@ -161,7 +161,8 @@ impl Hand {
         self.waiting.retain(|told| !is_of(told, queue));
         self.waiting.extend(later);
         let ours: BTreeSet<u64> = self.waiting.iter().filter_map(tag_of).collect();
-        let lost = |(tag, of): (&u64, &usize)| (*of == queue && !ours.contains(tag)).then_some(*tag);
+        let lost =
+            |(tag, of): (&u64, &usize)| (*of == queue && !ours.contains(tag)).then_some(*tag);
         let lost: Vec<u64> = self.held.iter().filter_map(lost).collect();
         lost.into_iter().for_each(|tag| self.let_go(tag, "revoked"));
         Received::Revoked(source(queue))
