@@ -24,6 +24,8 @@ pub struct Broker {
     address: String,
     stored: Mutex<Vec<Applied>>,
     down: AtomicBool,
+    /// It answers every message, and at once.
+    calm: AtomicBool,
     rng: Mutex<Rng>,
     /// Set where it has consumers: then it is for them to fail, and it refuses nothing for what it is.
     queues: Option<Queues>,
@@ -49,6 +51,9 @@ pub struct Message {
 /// The first line of a consumer.
 pub const CONSUME: &str = "consume";
 
+/// Of a thousand cases, one in which nothing goes wrong.
+const ALL_WELL: u64 = 500;
+
 enum Answer {
     Say(&'static str),
     Close,
@@ -70,8 +75,8 @@ impl Broker {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
         let rng = Mutex::new(Rng::seeded(seed));
-        let (stored, down) = (Mutex::default(), AtomicBool::new(false));
-        let broker = Arc::new(Self { address, stored, down, rng, queues });
+        let (stored, down, calm) = (Mutex::default(), AtomicBool::default(), AtomicBool::default());
+        let broker = Arc::new(Self { address, stored, down, calm, rng, queues });
         tokio::spawn(accept(listener, broker.clone()));
         Ok(broker)
     }
@@ -89,6 +94,20 @@ impl Broker {
     /// Takes it away as a whole, or brings it back.
     pub fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
+    }
+
+    /// Makes it behave, or lets it misbehave again. Whoever publishes waits for a silent broker's answer; that is not
+    /// the time that others need to take over.
+    pub fn set_calm(&self, calm: bool) {
+        self.calm.store(calm, Ordering::SeqCst);
+    }
+
+    /// What goes wrong with a message, of a thousand.
+    fn dice(&self) -> u64 {
+        match self.calm.load(Ordering::SeqCst) {
+            true => ALL_WELL,
+            false => self.rng.lock().map_or(ALL_WELL, |mut rng| rng.below(1000)),
+        }
     }
 
     /// Stored, and in its queue, in one step: their orders are the same.
@@ -109,7 +128,7 @@ impl Broker {
             return Answer::Say("not understood");
         };
         let fate = Fate::of_topic(&message.topic).filter(|_| self.queues.is_none());
-        let dice = self.rng.lock().map_or(0, |mut rng| rng.below(1000));
+        let dice = self.dice();
         match dice {
             // Refused, or gone before it was stored.
             0..20 => return Answer::Say("busy"),

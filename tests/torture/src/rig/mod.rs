@@ -246,13 +246,21 @@ impl Rig {
         Ok(())
     }
 
-    /// Waits until every relay works and has caught up, and for as long as they need to know each other.
+    /// Waits until every relay works and has caught up, and for as long as they need to know each other. Until a take-over
+    /// is measured, the broker is calm.
     pub async fn settle(&mut self) -> Result<()> {
+        self.calm_broker(true);
         wait_ready(&self.relays)?;
         wait_ready(&self.consumers)?;
         self.probe(Instant::now(), RECOVERY_LIMIT).await?;
         self.work(LEASE + LEASE / 4).await;
         Ok(())
+    }
+
+    pub(crate) fn calm_broker(&self, calm: bool) {
+        if let Some(broker) = &self.outside {
+            broker.set_calm(calm);
+        }
     }
 
     /// Lets it run until so many transactions were told of, however slow the machine is.

@@ -62,6 +62,7 @@ impl Rig {
     pub async fn measure_takeover_but(&mut self, held: usize, since: Instant) -> Result<()> {
         let limit = self.run.takeover_limit;
         let took = self.probe_but(held, since, limit).await?;
+        self.calm_broker(false);
         self.figures.takeovers.push(took);
         if took > limit {
             self.problem(format!("a take-over took {took:?}, more than {limit:?}"));
