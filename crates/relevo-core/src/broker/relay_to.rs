@@ -59,6 +59,23 @@ impl<P: Publisher> ToBroker<P> {
             }
         }
     }
+
+    /// What became of the batch; nothing of it is recorded.
+    async fn hand_over(&self, mut batch: Batch) -> Delivery {
+        let down = self.publish(&mut batch).await;
+        let lapsed = batch.has_lapsed();
+        match batch.finish() {
+            (None, _) if lapsed && down.is_none() => {
+                let why = "the last sign of life is too old; nothing was handed over";
+                Delivery::Void(Error::new(Kind::Stale, why))
+            }
+            (None, items) => Delivery::Down {
+                items,
+                reason: down.unwrap_or_else(|| "nothing was decided".into()),
+            },
+            (Some(change), rest) => Delivery::Decided { change, rest, down },
+        }
+    }
 }
 
 /// What a confirm means for its event; `Err` if it means the destination is down.
@@ -94,19 +111,7 @@ impl<P: Publisher> Destination for ToBroker<P> {
                 Err(error) => Delivery::Void(error),
             };
         }
-        let down = self.publish(&mut batch).await;
-        let lapsed = batch.has_lapsed();
-        match batch.finish() {
-            (None, _) if lapsed && down.is_none() => {
-                let why = "the last sign of life is too old; nothing was handed over";
-                Delivery::Void(Error::new(Kind::Stale, why))
-            }
-            (None, items) => Delivery::Down {
-                items,
-                reason: down.unwrap_or_else(|| "nothing was decided".into()),
-            },
-            (Some(change), rest) => Delivery::Decided { change, rest, down },
-        }
+        self.hand_over(batch).await
     }
 
     fn one_transaction(&self) -> bool {
@@ -129,10 +134,11 @@ impl<P: Publisher> Destination for ToBroker<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::Capabilities;
     use crate::clock::{Clock, Instant};
     use crate::event::Event;
     use crate::relay::waves_of_one_key;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     /// Takes its time: no wave ends before this moment.
     struct Slow {
@@ -175,5 +181,94 @@ mod tests {
         assert_eq!(waves(None).await, 5);
         assert_eq!(waves(Some(Duration::ZERO)).await, 0);
         assert_eq!(waves(Some(Duration::from_secs(3))).await, 1);
+    }
+
+    /// Answers every event alike, or not at all.
+    #[derive(Default)]
+    struct Alike {
+        confirm: Option<Confirm>,
+        promises: bool,
+        closed: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Publisher for Alike {
+        fn name(&self) -> &'static str {
+            "alike"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { failure_fails_later: self.promises, ..Capabilities::default() }
+        }
+
+        async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
+            events.iter().filter_map(|_| self.confirm.clone()).collect()
+        }
+
+        async fn close(&self) {
+            self.closed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn down() -> Option<Confirm> {
+        Some(Confirm::Down { error: "refused".into() })
+    }
+
+    async fn handed_over(confirm: Option<Confirm>, batch: Batch) -> Delivery {
+        ToBroker::new(Alike { confirm, ..Alike::default() }).hand_over(batch).await
+    }
+
+    #[tokio::test]
+    async fn a_destination_that_is_down_or_silent_leaves_the_events_untouched() {
+        for (confirm, why) in [(down(), "refused"), (None, "nothing was decided")] {
+            let delivery = handed_over(confirm, waves_of_one_key(2)).await;
+            let Delivery::Down { items, reason } = delivery else { panic!("{delivery:?}") };
+            assert_eq!((items.len(), reason.as_str()), (2, why));
+        }
+    }
+
+    #[tokio::test]
+    async fn events_that_are_to_blame_fail_where_others_find_the_destination_down() {
+        let delivery = handed_over(down(), waves_of_one_key(2).blamed()).await;
+        let Delivery::Decided { change, rest, down: None } = delivery else {
+            panic!("{delivery:?}")
+        };
+        let parked = &change.parked[0];
+        assert_eq!((parked.attempts, parked.error.as_str()), (1, "refused"));
+        assert_eq!((change.waiting.len(), rest.len()), (2, 0));
+    }
+
+    #[tokio::test]
+    async fn a_batch_past_its_lease_is_void_and_says_nothing_of_the_destination() {
+        let late = waves_of_one_key(1).lapsing(Some(Instant::ZERO)).timed_by(Clock::start());
+        let delivery = handed_over(Some(Confirm::Stored), late).await;
+        assert!(
+            matches!(&delivery, Delivery::Void(error) if error.kind() == Kind::Stale),
+            "{delivery:?}"
+        );
+    }
+
+    #[test]
+    fn only_what_is_stored_is_done() {
+        let (class, error, after) = (ErrorClass::Poison, "too large".to_owned(), None);
+        let failed = |class| Ok(Outcome::Failed { class, error: error.clone(), after });
+        assert_eq!(outcome(Confirm::Stored), Ok(Outcome::Done));
+        let refused = Confirm::Refused { class, error: error.clone(), after };
+        assert_eq!(outcome(refused), failed(class));
+        let unknown = Confirm::Unknown { error: error.clone() };
+        assert_eq!(outcome(unknown), failed(ErrorClass::Unknown));
+        assert_eq!(outcome(Confirm::Down { error: error.clone() }), Err(error));
+    }
+
+    #[tokio::test]
+    async fn a_relay_to_a_broker_is_what_its_publisher_is() {
+        for promises in [false, true] {
+            let broker = ToBroker::new(Alike { promises, ..Alike::default() });
+            assert_eq!(broker.failure_fails_later(), promises);
+            assert_eq!(broker.describe(), "alike");
+            assert!(!broker.one_transaction(), "what is confirmed is recorded afterwards");
+            broker.close().await;
+            assert!(broker.publisher.closed.load(Ordering::SeqCst));
+        }
     }
 }

@@ -251,18 +251,13 @@ impl Batch {
         &self.items[index].event
     }
 
-    /// How many attempts the event at `index` has had before.
-    pub fn attempts(&self, index: usize) -> u32 {
-        self.keys.get(&self.items[index].at.key).map_or(0, |key| key.attempts)
-    }
-
     /// The next event to hand over, if one may go now. Call again until `None`; settle what was handed over,
     /// then ask again: settling releases the next of the key.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: settling releases more")]
     pub fn next(&mut self) -> Option<usize> {
         let may_go = |i: &usize| self.states[*i] == State::Waiting && !self.waits_for_another(*i);
         let found = (self.scan..self.items.len()).find(may_go);
-        self.scan = found.map_or(self.items.len(), |index| index + 1);
+        self.scan = found.unwrap_or(self.items.len());
         self.states[found?] = State::UnderWay;
         found
     }
@@ -337,7 +332,7 @@ impl Batch {
                         error,
                     },
                 ));
-                self.rest_of_key_waits(index, &key);
+                self.rest_of_key_waits(index);
                 State::Failed
             }
         }
@@ -368,7 +363,7 @@ impl Batch {
                     error: error.clone(),
                 },
             ));
-            self.rest_of_key_waits(index, &key);
+            self.rest_of_key_waits(index);
         } else {
             self.wait_until_recorded(index, &key);
         }
@@ -378,8 +373,7 @@ impl Batch {
     /// Where recording is a transaction of its own, what follows a dead letter or a skip may only be handed
     /// over once that is recorded: it is parked, due at once.
     fn wait_until_recorded(&mut self, index: usize, key: &str) {
-        let follows = (index + 1..self.items.len())
-            .any(|i| self.items[i].at.key == key && self.states[i] == State::Waiting);
+        let follows = self.waiting_after(index).next().is_some();
         if self.config.one_transaction || !follows || mutant!(ReleaseBeforeRecorded) {
             return;
         }
@@ -395,18 +389,22 @@ impl Batch {
                 error: "waits until the event before it is recorded".into(),
             },
         ));
-        self.rest_of_key_waits(index, key);
+        self.rest_of_key_waits(index);
     }
 
-    fn rest_of_key_waits(&mut self, index: usize, key: &str) {
+    fn rest_of_key_waits(&mut self, index: usize) {
         if mutant!(SkipFailedRow) {
             return;
         }
-        for i in index + 1..self.items.len() {
-            if self.items[i].at.key == key && self.states[i] == State::Waiting {
-                self.states[i] = State::Behind;
-            }
+        for follower in self.waiting_after(index).collect::<Vec<_>>() {
+            self.states[follower] = State::Behind;
         }
+    }
+
+    /// What follows it of its key and is not handed over yet.
+    fn waiting_after(&self, index: usize) -> impl Iterator<Item = usize> {
+        let of_key = std::iter::successors(self.links[index].after, |i| self.links[*i].after);
+        of_key.filter(|i| self.states[*i] == State::Waiting)
     }
 
     /// Ends the batch: the change that records every decided event of its beginning, and the undecided rest.

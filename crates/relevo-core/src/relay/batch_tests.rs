@@ -92,7 +92,7 @@ fn a_failure_parks_its_key_and_what_follows_of_it_waits() {
     let change =
         work(page(config(), &["a", "b", "a", "b"], &[]), &[failed(), Outcome::Done, Outcome::Done]);
     assert_eq!(change.delivered, 2);
-    assert_eq!(seqs(&change.waiting), [1, 3]);
+    assert_eq!((seqs(&change.failed), seqs(&change.waiting)), (vec![1], vec![1, 3]));
     assert_eq!(change.parked.len(), 1);
     assert_eq!(
         (change.parked[0].attempts, change.parked[0].retry_in),
@@ -184,7 +184,7 @@ fn after_too_many_deaths_in_a_row_the_key_is_held() {
     let two = RelayConfig { max_deaths_in_a_row: 2, ..config() };
     let dead = Outcome::Dead { class: ErrorClass::Permanent, error: "never".into() };
     let change = work(page(two, &["a", "a", "a"], &[]), &[dead.clone(), dead]);
-    assert_eq!(change.deaths.len(), 2);
+    assert_eq!(change.deaths.iter().map(|death| death.attempts).collect::<Vec<_>>(), [1, 1]);
     assert_eq!(change.parked[0].retry_in, None);
     assert_eq!(seqs(&change.waiting), [3]);
 }
@@ -196,6 +196,17 @@ fn outside_one_transaction_a_follower_waits_until_the_dead_letter_is_recorded() 
     let change = work(page(broker, &["a", "a"], &[]), &[dead]);
     assert_eq!(seqs(&change.waiting), [2]);
     assert_eq!((change.parked[0].attempts, change.parked[0].retry_in), (0, Some(Duration::ZERO)));
+}
+
+#[test]
+fn outside_one_transaction_a_key_with_no_follower_is_not_parked() {
+    let broker = RelayConfig { one_transaction: false, ..config() };
+    let dead = Outcome::Dead { class: ErrorClass::Permanent, error: "never".into() };
+    let skip = Outcome::Skip { reason: "not mine".into() };
+    let batch = page(broker, &["b", "a", "c", "b"], &[]);
+    let change = work(batch, &[Outcome::Done, dead, skip, Outcome::Done]);
+    assert_eq!((change.deaths.len(), change.skips.len(), change.delivered), (1, 1, 2));
+    assert!(change.parked.is_empty() && change.waiting.is_empty(), "{change:?}");
 }
 
 #[test]
@@ -273,6 +284,17 @@ fn of_several_under_way_those_behind_a_failure_wait_behind_it() {
 }
 
 #[test]
+fn what_is_said_of_one_behind_a_failure_is_not_final() {
+    let dead = Outcome::Dead { class: ErrorClass::Permanent, error: "never".into() };
+    let skip = Outcome::Skip { reason: "not mine".into() };
+    let batch = page(pipelined(AfterDead::Continue), &["a", "a", "a"], &[]);
+    let change = at_once(batch, &[failed(), dead, skip]);
+    assert_eq!((seqs(&change.failed), seqs(&change.waiting)), (vec![1], vec![1, 2, 3]));
+    assert!(change.deaths.is_empty() && change.skips.is_empty(), "{change:?}");
+    assert_eq!((change.parked.len(), change.parked[0].error.as_str()), (1, "no"));
+}
+
+#[test]
 fn what_arrived_though_one_before_it_failed_is_not_sent_again_and_the_key_still_waits() {
     let any = RelayConfig { order: Order::Any, ..pipelined(AfterDead::Continue) };
     let change = at_once(page(any.clone(), &["a", "a"], &[]), &[failed(), Outcome::Done]);
@@ -281,4 +303,15 @@ fn what_arrived_though_one_before_it_failed_is_not_sent_again_and_the_key_still_
     let drained = at_once(drain(any, 3, 0, true), &[failed(), Outcome::Done, failed()]);
     assert_eq!((seqs(&drained.settled), drained.parked[0].attempts), (vec![2], 1));
     assert!(drained.unparked.is_empty());
+}
+
+#[test]
+fn a_batch_tells_what_it_is() {
+    let fresh = || page(config(), &["a", "b", "a"], &["b"]);
+    assert_eq!((fresh().len(), fresh().to_hand_over()), (3, 2), "one waits behind its key");
+    assert!(!fresh().is_empty() && page(config(), &[], &[]).is_empty());
+    assert!(!fresh().is_single() && fresh().alone().is_single());
+    assert!(!fresh().is_blamed() && fresh().blamed().is_blamed());
+    assert!(!fresh().is_drain() && drain(config(), 1, 0, true).is_drain());
+    assert_eq!((fresh().lane(), fresh().token()), (&lane().0, lane().1));
 }

@@ -151,11 +151,7 @@ impl Cursor {
 
     /// A cursor that only passed rows nobody wants is written late, when nothing else writes it.
     pub(super) fn lag(&mut self, now: Instant, late: Duration) -> Option<LaneChange> {
-        if self.moving || self.confirmed > 0 {
-            return None;
-        }
-        if self.durable == self.decided {
-            self.since = None;
+        if self.moving || self.confirmed > 0 || self.durable == self.decided {
             return None;
         }
         let since = *self.since.get_or_insert(now);
@@ -175,9 +171,7 @@ impl Cursor {
     pub(super) fn recorded(&mut self, after: Position, nothing_waits: bool) {
         self.durable = after;
         self.since = None;
-        if self.decided < self.durable || nothing_waits {
-            self.decided = self.durable;
-        }
+        self.decided = if nothing_waits { after } else { self.decided.max(after) };
     }
 
     pub(super) fn wake_at(&self, every: Duration, late: Duration) -> Option<Instant> {

@@ -10,11 +10,15 @@ mod batch;
 mod batch_tests;
 mod config;
 mod cursor;
+#[cfg(test)]
+mod cursor_tests;
 mod lane;
 mod machine;
 #[cfg(test)]
 mod machine_tests;
 mod reader;
+#[cfg(test)]
+mod reader_tests;
 pub mod run;
 
 #[cfg(test)]
