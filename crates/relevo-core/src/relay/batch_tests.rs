@@ -218,10 +218,10 @@ fn a_drained_key_with_more_behind_it_is_due_again_at_once() {
 
 #[test]
 fn a_drain_that_fails_leaves_its_refs_where_they_are() {
-    let change = work(drain(config(), 3, 0, true), &[Outcome::Done, failed()]);
+    let change = work(drain(config(), 3, 1, true), &[Outcome::Done, failed()]);
     assert_eq!(seqs(&change.settled), [1]);
     assert!(change.waiting.is_empty());
-    assert_eq!(change.parked[0].attempts, 1);
+    assert_eq!(change.parked[0].attempts, 1, "those before were of the one that is done");
 }
 
 #[test]
@@ -309,6 +309,7 @@ fn what_arrived_though_one_before_it_failed_is_not_sent_again_and_the_key_still_
 fn a_batch_tells_what_it_is() {
     let fresh = || page(config(), &["a", "b", "a"], &["b"]);
     assert_eq!((fresh().len(), fresh().to_hand_over()), (3, 2), "one waits behind its key");
+    assert_eq!(fresh().into_items().len(), 3);
     assert!(!fresh().is_empty() && page(config(), &[], &[]).is_empty());
     assert!(!fresh().is_single() && fresh().alone().is_single());
     assert!(!fresh().is_blamed() && fresh().blamed().is_blamed());
