@@ -210,18 +210,22 @@ fn rows_of_tests(text: &str) -> Vec<(usize, &str)> {
     rows
 }
 
-/// A test is named `function` or `module::function`; its place is a file, or words for all that a suite runs on.
+/// A test is named `function` or `module::function`; its place is a file, or words for all that a suite runs on. A
+/// module is a file or a folder of files.
 fn missing_test(files: &Files, test: &str, place: &str) -> Option<String> {
     let name = test.trim_matches('`');
     let (module, function) = name.rsplit_once("::").unwrap_or(("", name));
-    let file = match place.strip_prefix('`').and_then(|rest| rest.strip_suffix('`')) {
-        Some(file) => format!("/{file}"),
-        None => format!("/{module}.rs"),
+    let (file, folder) = match place.strip_prefix('`').and_then(|rest| rest.strip_suffix('`')) {
+        Some(file) => (format!("/{file}"), None),
+        None => (format!("/{module}.rs"), Some(format!("/{module}/"))),
     };
     let heading = format!("fn {function}(");
-    let found = files.with_extension("rs").any(|(path, text)| {
-        format!("/{}", path.display()).ends_with(&file) && text.contains(&heading)
-    });
+    let is_place = |path: &str| {
+        path.ends_with(&file) || folder.as_ref().is_some_and(|folder| path.contains(folder))
+    };
+    let found = files
+        .with_extension("rs")
+        .any(|(path, text)| is_place(&format!("/{}", path.display())) && text.contains(&heading));
     (!found).then(|| format!("there is no test {name} in {}", file.trim_start_matches('/')))
 }
 
@@ -370,15 +374,18 @@ mod tests {
         let of = |rows: &str| {
             let tests = ("a/tests/kills.rs", "async fn nothing_is_lost() {}\nfn nothing() {}");
             let suite = ("k/src/suite/outbox.rs", "pub async fn late(rig: &Rig) {}");
-            named_tests(&files(&[("docs/g.md", &table(rows)), tests, suite]))
+            let part = ("k/src/suite/relay/lease.rs", "pub async fn taken(rig: &Rig) {}");
+            named_tests(&files(&[("docs/g.md", &table(rows)), tests, suite, part]))
         };
         assert!(
             of("| `nothing_is_lost` | `kills.rs` |\n| `outbox::late` | every store |").is_empty()
         );
+        assert_eq!(of("| `relay::taken` | every store |"), Vec::<String>::new());
         for wrong in [
             "| `nothing_is` | `kills.rs` |",
             "| `nothing_is_lost` | `skills.rs` |",
             "| `inbox::late` | every store |",
+            "| `relay::late` | every store |",
             "| why: all of them | every store |",
         ] {
             assert_eq!(of(wrong).len(), 1, "{wrong}");

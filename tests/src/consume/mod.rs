@@ -7,10 +7,10 @@ pub use at_broker::*;
 pub use foreign::*;
 
 use crate::script::{Act, Script};
-use crate::world::{Terms, World, by_key, effects, event, quick, relay, stop};
+use crate::world::{Terms, World, by_key, dead_letters, effects, event, quick, relay, stop};
 use relevo_brokers::memory::{MemoryBroker, Message, QueueConfig};
 use relevo_core::broker::{Confirm, Publisher};
-use relevo_core::dead_letters::{Answer, DeadFilter, DeadLetter, Why};
+use relevo_core::dead_letters::{Answer, DeadFilter, Why};
 use relevo_core::event::{Event, EventId, NewEvent, TopicFilter};
 use relevo_core::inbox::Consuming;
 use relevo_core::retry::RetryPolicy;
@@ -95,14 +95,6 @@ async fn consume(world: &Ref, broker: &MemoryBroker, queue: &str, script: &Scrip
 async fn end(consuming: Consuming) {
     let stopped = consuming.stop(Duration::from_secs(20)).await;
     stopped.unwrap_or_else(|error| panic!("it does not stop: {error}"));
-}
-
-async fn dead_letters(world: &Ref, count: usize) -> Vec<DeadLetter> {
-    eventually(&format!("{count} dead letters"), async || {
-        let letters = world.operate().dead_letters(&DeadFilter::default(), None, 100).await.ok()?;
-        Some(letters).filter(|letters| letters.len() >= count)
-    })
-    .await
 }
 
 /// Everything the broker had is settled.
@@ -222,7 +214,7 @@ pub async fn a_ladder_counts_the_first_attempt_and_ends_in_a_dead_letter(world: 
     let ids = send(&broker, vec![event("k", 0), event("k", 1)]).await;
     let rows = effects(&**world, 1).await;
     assert_eq!((rows[0].event, script.attempts(ids[0])), (ids[1], 3));
-    let letter = &dead_letters(world, 1).await[0];
+    let letter = &dead_letters(&**world, 1).await[0];
     assert_eq!((letter.attempts, letter.subscription.as_str()), (3, "q"));
     assert_eq!(
         (&letter.event.payload[..], letter.event.topic.as_str()),
@@ -242,7 +234,7 @@ pub async fn a_replayed_dead_letter_is_handed_over_as_its_publisher_knew_it(worl
     let broker = broker(&["q"]);
     let consuming = consume(world, &broker, "q", &script).await;
     let ids = send(&broker, vec![event("k", 0)]).await;
-    dead_letters(world, 1).await;
+    dead_letters(&**world, 1).await;
     assert_eq!(script.attempts(ids[0]), 1, "for good means for good");
     mended.store(true, Ordering::SeqCst);
     let replayed = world.operate().replay(&DeadFilter::default(), None).await;
@@ -265,7 +257,7 @@ pub async fn what_failed_for_good_is_not_handed_over_again(world: &Ref) {
     let rows = effects(&**world, 2).await;
     assert_eq!(by_key(&rows)["k"], ["1", "2"]);
     assert_eq!(script.attempts(ids[0]), 1);
-    assert!(dead_letters(world, 1).await[0].error.contains("no good"));
+    assert!(dead_letters(&**world, 1).await[0].error.contains("no good"));
     end(consuming).await;
 }
 
@@ -343,7 +335,7 @@ pub async fn a_malformed_message_is_a_dead_letter_with_its_bytes(world: &Ref) {
     assert_eq!(broker.put(odd), Confirm::Stored);
     send(&broker, vec![event("k", 1)]).await;
     effects(&**world, 1).await;
-    let letter = &dead_letters(world, 1).await[0];
+    let letter = &dead_letters(&**world, 1).await[0];
     assert_eq!((&letter.event.payload[..], letter.attempts), (&b"\xff\x00\x01"[..], 1));
     assert!(letter.error.contains("traceparent"), "{}", letter.error);
     settled(&broker, "q").await;

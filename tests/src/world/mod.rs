@@ -8,7 +8,7 @@ mod sqlite;
 use crate::script::Script;
 use async_trait::async_trait;
 use relevo_core::broker::{Foreign, Subscriber};
-use relevo_core::dead_letters::Operate;
+use relevo_core::dead_letters::{DeadFilter, DeadLetter, Operate};
 use relevo_core::event::{EventId, NewEvent};
 use relevo_core::inbox::{Consumer, Consuming, TxDriver};
 use relevo_core::outbox::{MemberId, Store, Subscription};
@@ -177,6 +177,15 @@ pub async fn effects(world: &dyn World, count: usize) -> Vec<EffectRow> {
             .await;
     assert_eq!(rows.len(), count, "more effects than events: {rows:?}");
     rows
+}
+
+/// Waits until there are so many dead letters.
+pub async fn dead_letters(world: &dyn World, count: usize) -> Vec<DeadLetter> {
+    eventually(&format!("{count} dead letters"), async || {
+        let letters = world.operate().dead_letters(&DeadFilter::default(), None, 100).await.ok()?;
+        Some(letters).filter(|letters| letters.len() >= count)
+    })
+    .await
 }
 
 /// The payloads of each key, in order.

@@ -1,8 +1,40 @@
 //! What `doctor` and `status` say of a subscription, the same on every store.
 
-use super::operate::{Finding, Level, MemberStatus, SubscriptionStatus};
+use super::{MemberStatus, SubscriptionStatus};
 use crate::clock::age;
 use crate::outbox::MemberNote;
+use serde::Serialize;
+
+/// A finding of `doctor`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How bad.
+    pub level: Level,
+    /// What was looked at.
+    pub check: String,
+    /// What was found, and what to do.
+    pub text: String,
+}
+
+impl Finding {
+    /// A finding.
+    pub fn new(level: Level, check: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { level, check: check.into(), text: text.into() }
+    }
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Worth knowing.
+    Warning,
+    /// Must be mended.
+    Problem,
+}
 
 /// A count and what is counted.
 fn counted(n: i64, one: &str, many: &str) -> String {

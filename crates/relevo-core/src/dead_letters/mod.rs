@@ -1,16 +1,29 @@
 //! What failed for good, with its reason; and the port through which operators look and act.
+//!
+//! # Layout
+//! - [`DeadLetter`], [`DeadFilter`]: what failed for good, and which of it is meant
+//! - [`Operate`]: the port
+//! - what it answers: [`LogStatus`], why an event is where it is ([`Why`], [`Answer`]), [`RetentionPlan`], [`Finding`]
+//! - [`proof`]: what may be done again, and what only for who insists
 
 mod doctor;
 mod operate;
 pub mod proof;
+mod retention;
+mod status;
+mod why;
 
 use crate::error::ErrorClass;
 use crate::event::{Event, EventId};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-pub use operate::*;
+pub use doctor::{Finding, Level};
+pub use operate::{Operate, ReplayProgress};
 pub use proof::Unproven;
+pub use retention::{Holder, RetentionPlan};
+pub use status::{LogStatus, MemberStatus, SubscriptionStatus};
+pub use why::{Answer, OpenTransaction, Why};
 
 /// A dead letter's number.
 pub type DeadLetterId = i64;

@@ -1,7 +1,8 @@
 use super::lanes::{CursorRow, MemberRow, SubscriptionRow};
-use super::log::{LogRow, TickRow};
+use super::log::LogRow;
 use super::record::{DeadRow, ParkedRow, RefKey, RefRow, SkipRow};
 use super::requests::RequestRow;
+use super::ticks::TickRow;
 use super::transaction::Transaction;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};

@@ -1,14 +1,12 @@
-//! The log: rows, ticks, and pages of the window between two ticks.
+//! The log: rows, and pages of the window between two ticks.
 
-use super::db::{Db, Lock, Statement, TxId};
+use super::db::{Db, TxId};
 use super::mutant;
-use chrono::{DateTime, Utc};
 use relevo_core::event::{Event, NewEvent, lane_of, order_key};
 use relevo_core::outbox::{
-    Page, PageRequest, Position, Retention, Row, Tick, TickMaker, TickRef, TickReply, TickStep,
-    Upkeep, Window, Xid, tick_is_due,
+    Page, PageRequest, Position, Row, Tick, TickMaker, TickStep, Window, Xid,
 };
-use relevo_core::{Error, EventId, Kind, Result};
+use relevo_core::{EventId, Result};
 use std::collections::BTreeSet;
 
 /// A row of the log.
@@ -22,19 +20,6 @@ pub struct LogRow {
     pub event: Event,
     /// Its transaction has committed.
     pub committed: bool,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct TickRow {
-    pub(super) tick: Tick,
-    /// Never decreasing from tick to tick.
-    pub(super) at: DateTime<Utc>,
-}
-
-impl TickRow {
-    pub(super) fn zero(now: DateTime<Utc>) -> Self {
-        Self { tick: Tick::zero(), at: now }
-    }
 }
 
 impl Db {
@@ -71,137 +56,6 @@ impl Db {
     /// Committed rows above `after`, in the order of their sequence numbers.
     pub fn rows_after(&self, after: i64) -> impl Iterator<Item = (i64, &LogRow)> {
         self.log.range(after + 1..).filter(|(_, row)| row.committed).map(|(seq, row)| (*seq, row))
-    }
-
-    /// The newest tick.
-    pub fn newest_tick(&self) -> Tick {
-        self.ticks.last_key_value().map_or_else(Tick::zero, |(_, row)| row.tick.clone())
-    }
-
-    /// The tick a cursor names; one of the same number and another nonce is not it. One that no cursor stands at is
-    /// stale memory; one that a cursor needs is a fault.
-    pub fn tick(&self, wanted: TickRef) -> Result<Tick> {
-        let found = self
-            .ticks
-            .get(&wanted.number)
-            .filter(|row| row.tick.tick == wanted || mutant!(NoTickSwap) || mutant!(NoNonce));
-        if let Some(row) = found {
-            return Ok(row.tick.clone());
-        }
-        if let Some(lost) = self.lost_ticks.get(&wanted).filter(|_| mutant!(RemembersLostTicks)) {
-            return Ok(lost.clone());
-        }
-        if mutant!(LostTickIsNewest) {
-            return Ok(Tick { tick: wanted, ..self.newest_tick() });
-        }
-        let stands =
-            |row: &super::CursorRow| row.position.from == wanted || row.position.to == Some(wanted);
-        let kind = if self.cursors.values().any(stands) { Kind::TickMissing } else { Kind::Stale };
-        Err(Error::new(kind, format!("tick {} ({}) is not there", wanted.number, wanted.nonce))
-            .from_adapter("memory"))
-    }
-
-    /// Is a tick beyond the newest worth making?
-    pub fn tick_is_due(&self) -> bool {
-        tick_is_due(&self.newest_tick(), self.sequence, &self.snapshot())
-    }
-
-    /// Runs the statement that a tick maker asks for.
-    pub fn tick_statement(&mut self, step: &TickStep) -> TickReply {
-        match step {
-            TickStep::ReadNewest => TickReply::Newest(self.newest_tick()),
-            TickStep::ReadLow if mutant!(LowStartsAtOne) => TickReply::Value(self.sequence.max(1)),
-            TickStep::ReadLow | TickStep::ReadTop => TickReply::Value(self.sequence),
-            TickStep::BurnXid if mutant!(TickInOneTransaction) => {
-                self.open_burns.push(self.next_xid);
-                self.next_xid += 1;
-                TickReply::Done
-            }
-            TickStep::BurnXid => {
-                self.burn_xid();
-                TickReply::Done
-            }
-            TickStep::ReadSnapshot => TickReply::Snapshot(self.snapshot()),
-            TickStep::FindFloor { generation, xmin } => {
-                TickReply::Value(self.find_floor(*generation, *xmin))
-            }
-            TickStep::Insert(tick) => {
-                self.insert_tick(tick);
-                std::mem::take(&mut self.open_burns).into_iter().for_each(|xid| self.complete(xid));
-                TickReply::Done
-            }
-        }
-    }
-
-    fn find_floor(&self, generation: i64, xmin: Xid) -> i64 {
-        let below =
-            |row: &&TickRow| row.tick.generation == generation && row.tick.snapshot.xmax <= xmin;
-        self.ticks.values().rev().find(below).map_or(0, |row| row.tick.low)
-    }
-
-    fn insert_tick(&mut self, tick: &Tick) -> bool {
-        let free = !self.ticks.contains_key(&tick.tick.number);
-        if free || mutant!(NoTickSwap) {
-            let at =
-                self.ticks.last_key_value().map_or(self.now, |(_, newest)| newest.at.max(self.now));
-            self.ticks.insert(tick.tick.number, TickRow { tick: tick.clone(), at });
-        }
-        free
-    }
-
-    /// The database was dumped and restored in another cluster. Rows keep the transaction ids they had, new ones begin
-    /// at `next`, and a new generation of ticks begins. Every transaction must have been rolled back.
-    pub fn move_to_another_cluster(&mut self, next: Xid, nonce: i64) {
-        let newest = self.newest_tick();
-        self.next_xid = next;
-        self.last_completed = next - 1;
-        let number = newest.tick.number + 1;
-        self.insert_tick(&Tick {
-            tick: TickRef { number, nonce },
-            generation: newest.generation + 1,
-            snapshot: self.snapshot(),
-            low: self.sequence,
-            top: self.sequence,
-            floor: self.sequence,
-        });
-    }
-
-    /// The tick that a window from `from` leads to: the newest, but never past the first one of another cluster.
-    fn newest_from(&self, from: &Tick) -> Option<Tick> {
-        let newest = self.newest_tick();
-        let beyond = newest.tick.number > from.tick.number;
-        if newest.generation == from.generation || mutant!(RebaseComparesXids) {
-            return beyond.then_some(newest);
-        }
-        let first = self.ticks.values().find(|row| row.tick.generation == newest.generation);
-        first.map(|row| row.tick.clone()).filter(|_| beyond)
-    }
-
-    /// A crash of the server lost this tick, which had been committed asynchronously.
-    pub fn lose_tick(&mut self, number: i64) {
-        if let Some(row) = self.ticks.remove(&number) {
-            self.lost_ticks.insert(row.tick.tick, row.tick);
-        }
-    }
-
-    /// Makes a tick, all statements in a row.
-    pub fn make_tick(&mut self, nonce: i64) -> Result<Tick> {
-        let mut maker = TickMaker::new(nonce);
-        loop {
-            let step = maker.step();
-            let reply = self.tick_statement(&step);
-            if matches!(step, TickStep::Insert(_)) {
-                return Ok(self.newest_tick());
-            }
-            maker.reply(reply)?;
-        }
-    }
-
-    /// The newest tick made at or before `time`.
-    pub(super) fn tick_at(&self, time: DateTime<Utc>) -> Tick {
-        let found =
-            self.ticks.values().rev().find(|row| row.at <= time).or(self.ticks.values().next());
-        found.map_or_else(Tick::zero, |row| row.tick.clone())
     }
 
     /// Rows of a window, from where the request stands.
@@ -242,93 +96,6 @@ impl Db {
             page.rows.sort_by_key(|row| (self.log.get(&row.seq).map(|row| row.xid), row.seq));
         }
         Ok(page)
-    }
-
-    /// Drops what every cursor is past and what is old enough; thins ticks out below the oldest cursor.
-    pub fn upkeep(&mut self, retention: &Retention) -> Statement<Upkeep> {
-        let mut upkeep = Upkeep::default();
-        let Some(oldest) = self.oldest_cursor() else { return Ok(upkeep) };
-        let bound = self
-            .tick(oldest)
-            .map(|tick| if mutant!(RetentionByCursor) { tick.top } else { tick.floor })?;
-        self.drop_rows(bound, retention, &mut upkeep)?;
-        self.thin_ticks(oldest.number, &mut upkeep);
-        upkeep.dead_letters_dropped = self.drop_dead_letters(retention.dead_letters);
-        self.forget_inbox(retention.inbox);
-        Ok(upkeep)
-    }
-
-    /// Those past their time; the one that a held key waits for is what releases it.
-    fn drop_dead_letters(&mut self, keep: std::time::Duration) -> u64 {
-        let keep = chrono::Duration::from_std(keep).unwrap_or(chrono::Duration::MAX);
-        let (now, before, parked) = (self.now, self.dead_letters.len(), &self.parked_keys);
-        self.dead_letters.retain(|_, letter| {
-            let key = (letter.lane.clone(), letter.at.key.clone());
-            let held = parked.get(&key).is_some_and(|row| row.due.is_none());
-            held || letter.is_requested() || now - letter.died_at < keep
-        });
-        (before - self.dead_letters.len()) as u64
-    }
-
-    /// The oldest tick any cursor stands at.
-    pub(super) fn oldest_cursor(&self) -> Option<TickRef> {
-        self.cursors.values().map(|cursor| cursor.position.from).min()
-    }
-
-    fn drop_rows(
-        &mut self,
-        bound: i64,
-        retention: &Retention,
-        upkeep: &mut Upkeep,
-    ) -> Statement<()> {
-        let age = chrono::Duration::from_std(retention.events).unwrap_or(chrono::Duration::MAX);
-        let old = |row: &LogRow| self.now - row.event.created_at >= age;
-        let gone: Vec<i64> = self
-            .log
-            .range(..=bound)
-            .filter(|(_, row)| row.committed && old(row))
-            .map(|(seq, _)| *seq)
-            .collect();
-        for lane in self.cursors.keys() {
-            self.must_be_free(&Lock::Cursor(lane.clone()))?;
-        }
-        self.copy_bytes_of_refs(&gone);
-        for seq in &gone {
-            if let Some(row) = self.log.remove(seq) {
-                self.dropped_up_to = self.dropped_up_to.max(Some(row.event.id));
-            }
-        }
-        upkeep.rows_dropped = gone.len() as u64;
-        upkeep.segments_dropped = u64::from(!gone.is_empty());
-        Ok(())
-    }
-
-    fn copy_bytes_of_refs(&mut self, gone: &[i64]) {
-        if mutant!(RefsLoseTheirBytes) {
-            return;
-        }
-        for ((_, _, _, seq, _), parked) in &mut self.parked_refs {
-            if parked.event.is_none() && gone.binary_search(seq).is_ok() {
-                parked.event = self.log.get(seq).map(|row| row.event.clone());
-            }
-        }
-    }
-
-    /// Below the oldest cursor one tick a second is enough to rewind by time.
-    fn thin_ticks(&mut self, below: i64, upkeep: &mut Upkeep) {
-        let mut kept: Option<DateTime<Utc>> = None;
-        let before = self.ticks.len();
-        self.ticks.retain(|number, row| {
-            let needed = *number >= below && !mutant!(PrunesNeededTicks);
-            let keep = *number == 0
-                || needed
-                || kept.is_none_or(|at| row.at - at >= chrono::Duration::seconds(1));
-            if keep {
-                kept = Some(row.at);
-            }
-            keep
-        });
-        upkeep.ticks_pruned = (before - self.ticks.len()) as u64;
     }
 }
 
@@ -434,11 +201,11 @@ impl PageStep {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn db() -> Db {
-        Db::new(DateTime::UNIX_EPOCH)
+    pub(in super::super) fn db() -> Db {
+        Db::new(chrono::DateTime::UNIX_EPOCH)
     }
 
     fn all(position: Position) -> PageRequest {
@@ -450,20 +217,24 @@ mod tests {
         }
     }
 
-    fn read(db: &mut Db, position: Position) -> Page {
-        let mut page = PageStep::new(all(position));
+    fn page(db: &mut Db, request: PageRequest) -> Page {
+        let mut step = PageStep::new(request);
         loop {
-            if let Some(page) = page.run(db, 7).unwrap() {
+            if let Some(page) = step.run(db, 7).unwrap() {
                 return page;
             }
         }
     }
 
-    fn event(key: &str) -> NewEvent {
+    pub(in super::super) fn read(db: &mut Db, position: Position) -> Page {
+        page(db, all(position))
+    }
+
+    pub(in super::super) fn event(key: &str) -> NewEvent {
         NewEvent::bytes("t", "x").key(key)
     }
 
-    fn topics(page: &Page) -> Vec<i64> {
+    fn seqs(page: &Page) -> Vec<i64> {
         page.rows.iter().map(|row| row.seq).collect()
     }
 
@@ -475,11 +246,11 @@ mod tests {
         db.publish(early, event("b")).unwrap();
         db.commit(early).unwrap();
         let first = read(&mut db, Position::default());
-        assert_eq!(topics(&first), [2]);
+        assert_eq!(seqs(&first), [2]);
         assert_eq!(read(&mut db, first.end), Page::nothing(first.end));
         db.commit(late).unwrap();
         let second = read(&mut db, first.end);
-        assert_eq!(topics(&second), [1]);
+        assert_eq!(seqs(&second), [1]);
         assert_eq!(read(&mut db, second.end), Page::nothing(second.end));
     }
 
@@ -493,7 +264,7 @@ mod tests {
         db.rollback_to(tx, "s").unwrap();
         db.publish(tx, event("c")).unwrap();
         db.commit(tx).unwrap();
-        assert_eq!(topics(&read(&mut db, Position::default())), [1, 3]);
+        assert_eq!(seqs(&read(&mut db, Position::default())), [1, 3]);
     }
 
     #[test]
@@ -504,20 +275,14 @@ mod tests {
             db.publish(tx, event("a")).unwrap();
         }
         db.commit(tx).unwrap();
-        let two = PageRequest { max_rows: 2, ..all(Position::default()) };
-        let mut step = PageStep::new(two);
-        let first = loop {
-            if let Some(page) = step.run(&mut db, 7).unwrap() {
-                break page;
-            }
-        };
+        let first = page(&mut db, PageRequest { max_rows: 2, ..all(Position::default()) });
         assert_eq!(first.end.to, first.to);
         let more = db.begin();
         db.publish(more, event("a")).unwrap();
         db.commit(more).unwrap();
         let second = read(&mut db, first.end);
-        assert_eq!((topics(&second), second.to), (vec![3], first.to));
-        assert_eq!(topics(&read(&mut db, second.end)), [4]);
+        assert_eq!((seqs(&second), second.to), (vec![3], first.to));
+        assert_eq!(seqs(&read(&mut db, second.end)), [4]);
     }
 
     #[test]
@@ -537,38 +302,5 @@ mod tests {
             }
         }
         assert_eq!(ends[0], ends[1]);
-    }
-
-    fn catch_up(db: &mut Db) {
-        let position = db.cursors.values().next().unwrap().position;
-        let end = read(db, position).end;
-        db.cursors.values_mut().for_each(|cursor| cursor.position = end);
-    }
-
-    fn publish(db: &mut Db) {
-        let tx = db.begin();
-        db.publish(tx, event("c")).unwrap();
-        db.commit(tx).unwrap();
-    }
-
-    #[test]
-    fn retention_waits_for_every_cursor_and_for_late_commits() {
-        let mut db = db();
-        let late = db.begin();
-        db.publish(late, event("a")).unwrap();
-        publish(&mut db);
-        db.subscribe(&relevo_core::outbox::Subscription::new("s"), 1).unwrap();
-        let mut retention = Retention::default();
-        retention.events = std::time::Duration::ZERO;
-        catch_up(&mut db);
-        assert_eq!(db.upkeep(&retention).unwrap().rows_dropped, 0);
-        db.commit(late).unwrap();
-        assert_eq!(db.upkeep(&retention).unwrap().rows_dropped, 0);
-        for _ in 0..2 {
-            catch_up(&mut db);
-            publish(&mut db);
-        }
-        catch_up(&mut db);
-        assert!(db.upkeep(&retention).unwrap().rows_dropped >= 2);
     }
 }

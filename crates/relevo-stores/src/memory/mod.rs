@@ -19,7 +19,9 @@ mod operate;
 mod publish;
 mod record;
 mod requests;
+mod retention;
 mod store;
+mod ticks;
 mod transaction;
 mod why;
 

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use relevo_core::dead_letters::{
-    Answer, DeadFilter, DeadLetter, DeadLetterId, DeadState, Finding, Holder, LogStatus,
-    MemberStatus, Operate, ReplayProgress, RetentionPlan, SubscriptionStatus, Unproven,
+    Answer, DeadFilter, DeadLetter, DeadLetterId, DeadState, Finding, LogStatus, MemberStatus,
+    Operate, ReplayProgress, RetentionPlan, SubscriptionStatus, Unproven,
 };
 use relevo_core::event::{Event, EventId, Headers, NewEvent};
 use relevo_core::outbox::{LaneId, MemberId, Probe, PublishIn, Retention, Start, Store};
@@ -71,32 +71,6 @@ impl Db {
         let last_sign = self.members_of(name).map(|(_, row)| row.at).max();
         let silent_s = last_sign.max(status.moved_at).or(oldest).map(seconds);
         status.forgotten_for_s = silent_s.filter(|silent_s| *silent_s > FORGOTTEN_S);
-    }
-
-    /// What upkeep would do, and who keeps it from doing more.
-    pub fn plan_retention(&self, retention: &Retention) -> RetentionPlan {
-        let bound = self.oldest_cursor().and_then(|oldest| self.tick(oldest).ok());
-        let old = |kept: std::time::Duration, since: DateTime<Utc>| {
-            chrono::Duration::from_std(kept).is_ok_and(|kept| self.now - since >= kept)
-        };
-        let mut plan = RetentionPlan::default();
-        plan.unread = bound.is_none();
-        let floor = bound.map_or(0, |tick| tick.floor);
-        for (_, row) in self.rows_after(0).filter(|(seq, _)| *seq <= floor) {
-            match old(retention.events, row.event.created_at) {
-                true => plan.droppable_events += 1,
-                false => plan.young_events += 1,
-            }
-        }
-        let letters = self.dead_letters.values().filter(|row| !row.is_requested());
-        let died = letters.filter(|row| old(retention.dead_letters, row.died_at));
-        plan.dead_letters = died.count() as i64;
-        let holder = |(name, row): (&Arc<str>, &SubscriptionRow)| {
-            let status = self.status_of(name, row);
-            Holder::of(&status, self.sequence - status.backlog, status.backlog, None)
-        };
-        plan.holders = self.subscriptions.iter().map(holder).collect();
-        plan.sorted()
     }
 
     fn member_status(&self, name: &str, who: &MemberId, row: &MemberRow) -> MemberStatus {

@@ -1,4 +1,5 @@
 use super::*;
+use relevo_core::event::NewEvent;
 
 fn journal_with_a_dead_event() -> (Journal, EventId) {
     let about =

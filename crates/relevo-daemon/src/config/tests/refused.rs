@@ -1,0 +1,131 @@
+//! What cannot be meant is refused: by its key and its line, all of it at once, and without its passwords.
+
+use super::{SHOP, read, refused};
+
+#[test]
+fn an_unknown_key_is_told_with_its_line_and_the_nearest_known_one() {
+    let message =
+        refused("[store.main]\nurl = \"sqlite:x.db\"\n[subscription.a]\ntpoics = [\"#\"]\n");
+    assert!(
+        message
+            .starts_with("relevo.toml, line 4: unknown key \"tpoics\"; did you mean \"topics\"?"),
+        "{message}"
+    );
+    let all = refused(
+        "[store.main]\nulr = \"x\"\n[htp]\n[retry.x.poison]\nmax_attemps = 3\nbase = \"1s\"\n",
+    );
+    let lines: Vec<&str> = all.lines().collect();
+    assert_eq!(lines.len(), 3, "{all}");
+    for (line, told) in [
+        ("line 2", "\"ulr\"; did you mean \"url\"?"),
+        ("line 3", "\"htp\""),
+        ("line 5", "\"max_attemps\""),
+    ] {
+        assert!(lines.iter().any(|one| one.contains(line) && one.contains(told)), "{told}: {all}");
+    }
+    let message = refused("[subscriptions.a]\n");
+    assert!(
+        message.contains("line 1") && message.contains("did you mean \"subscription\"?"),
+        "{message}"
+    );
+}
+
+#[test]
+fn every_wrong_value_is_told_at_once() {
+    let text = SHOP
+        .replace("retry = \"slow\"", "retry = \"slwo\"\nto = \"hoook\"")
+        .replace("order.*", "order*");
+    let message = refused(&text);
+    assert!(
+        message.contains(
+            "line 8: subscription.notify.retry: there is no [retry.slwo]; did you mean \"slow\"?"
+        ),
+        "{message}"
+    );
+    assert!(
+        message.contains("line 9: subscription.notify.to: there is no [broker.hoook]"),
+        "{message}"
+    );
+    assert!(message.contains("line 7: subscription.notify.topics"), "{message}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_by_its_key() {
+    for (wrong, key) in [
+        ("[http]\nlisten = \"9464\"", "http.listen"),
+        ("[retry.x]\nkind = \"ladder\"", "retry.x.delays"),
+        ("[retry.x]\nkind = \"liner\"", "did you mean \"linear\""),
+        ("[retry.x]\nkind = \"ladder\"\ndelays = [\"1s\"]\nbase = \"1s\"", "retry.x.base"),
+        ("[retry.x]\njitter = 0.9", "retry.x"),
+        ("[retry.x]\nclasses = [\"transiet\"]", "did you mean \"transient\""),
+        ("[retry.x]\nbase = 10", "a time with its unit"),
+        ("[retry.x]\nkind = \"ladder\"\ndelays = [\"9999d\"]", "longer than 365 days"),
+        ("[retry.x.transiet]\nmax_attempts = 3", "did you mean \"transient\""),
+        ("[retry.x.unknown]\nmax_attemps = 3", "did you mean \"max_attempts\""),
+        ("[retry.x.unknown]\nclasses = [\"unknown\"]", "unknown key \"classes\""),
+        ("[retry.x.unknown]\nmax_attempts = 0", "retry.x.unknown.max_attempts"),
+        ("[retry.x.unknown]\nkind = \"ladder\"", "retry.x.unknown.delays"),
+        ("[retry.x.unknown]\ndelays = [\"1s\"]", "this policy is \"exponential\""),
+        ("[retry.x.unknown]\njitter = 0.9", "retry.x.unknown: retry policy: jitter"),
+        ("[retry.x]\nclasses = [\"transient\"]\n[retry.x.poison]\n", "leaves poison out"),
+        ("[limits]\npayload_bytes = 2000000", "limits.payload_bytes"),
+        ("[limits]\nlease = \"10ms\"", "limits"),
+        ("[retention]\ninbox = \"1d\"", "retention.inbox"),
+        ("[broker.x]\nurl = \"mqtt://h\"", "broker.x.url"),
+        ("[broker.x]\nurl = \"amqp://h:x\"", "broker.x.url: not an AMQP URL"),
+        ("[broker.x]\nurl = \"http://h\"\nexchange = \"e\"", "exchange is for amqp://, amqps://"),
+        ("[broker.x]\nurl = \"amqp://h\"\nsecrets = [\"whsec_MfKQ\"]", "secrets is for http://"),
+        ("[broker.x]\nurl = \"amqp://h\"\nexchang = \"e\"", "did you mean \"exchange\""),
+        ("[broker.x]\nurl = \"amqp://h\"\nca_file = \"ca.pem\"", "ca_file is for amqps://"),
+        ("[broker.x]\nurl = \"amqps://h\"\nca_file = \"/no/ca.pem\"", "/no/ca.pem cannot be read"),
+        ("[broker.x]\nurl = \"amqps://h\"\nclient_cert = \"c\"", "belong together"),
+        ("[broker.x]\nurl = \"amqp://h\"\nwindow = 0", "broker.x.window: at least 1"),
+        ("[broker.x]\nurl = \"amqp://h\"\nconfirm_timeout = \"0s\"", "it needs some time"),
+        ("[broker.x]\nurl = \"amqp://h\"\nstream = \"S\"", "stream is for nats://, tls://"),
+        ("[broker.x]\nurl = \"amqp://h\"\nroutes = [{ topics = \"a*\" }]", "broker.x.routes"),
+        ("[broker.x]\nurl = \"amqp://h\"\nroutes = [{ topic = \"a\" }]", "did you mean \"topics\""),
+        ("[broker.x]\nurl = \"nats://h/path\"", "broker.x.url: the address of the NATS server"),
+        ("[broker.x]\nurl = \"nats://h\"\nexchange = \"e\"", "exchange is for amqp://"),
+        (
+            "[broker.x]\nurl = \"nats://h\"\nsubjet_prefix = \"e\"",
+            "did you mean \"subject_prefix\"",
+        ),
+        ("[broker.x]\nurl = \"nats://h\"\nwindow = 0", "broker.x.window: at least 1"),
+        ("[broker.x]\nurl = \"nats://h\"\nnkey_file = \"/no/seed\"", "/no/seed cannot be read"),
+        ("[broker.x]\nurl = \"nats://h\"\ncredentials_file = \"/no/creds\"", "/no/creds cannot be"),
+        ("[broker.x]\nurl = \"tls://h\"\nca_file = \"/no/ca.pem\"", "/no/ca.pem cannot be read"),
+        ("[broker.x]\nurl = \"nats://h\"\nclient_key = \"k\"", "belong together"),
+        ("[subscription.x]\norder = \"keys\"", "did you mean \"key\""),
+        ("[subscription.x]\nbatch_byte = 1", "did you mean \"batch_bytes\""),
+        ("[limits]\ndrian = \"1s\"", "did you mean \"drain\""),
+        ("[store.x]\n", "store.x"),
+        ("[store.x]\nurl = \"sqlite:a\"\nurl_file = \"b\"", "store.x.url_file"),
+        ("[store.x]\nurl_file = \"/does/not/exist\"", "store.x.url_file"),
+        ("[store.\"a b\"]\nurl = \"sqlite:a\"", "store.a b"),
+        ("x = ", "line 1"),
+    ] {
+        let message = refused(wrong);
+        assert!(message.contains(key), "{wrong}\n=> {message}");
+    }
+}
+
+#[test]
+fn a_password_never_appears_in_an_error() {
+    for text in [
+        "[store]\nmain = \"postgres://u:s3cret@h/d\"",
+        "[store.main]\nurl = \"postgre://u:s3cret@h/d\"",
+        "[store.main]\nurll = \"postgres://u:s3cret@h/d\"",
+        "[store.main]\nurl = \"postgres://u:s3cret@h/d",
+        "[broker.x]\nurl = \"amqp://u:s3cret@h:port\"",
+        "[broker.x]\nurl = \"amqp://u:s3cret@h\"\nwindow = 0",
+        "[broker.x]\nurl = \"nats://s3cret@h/path\"",
+        "[broker.x]\nurl = \"nats://u:s3cret@h\"\nwindow = 0",
+        "[broker.x]\nurl = \"http://h\"\nsecrets = \"s3cret\"",
+        "[broker.x]\nurl = \"http://h\"\nsecrets = [\"s3cret\"]",
+    ] {
+        let message = refused(text);
+        assert!(!message.contains("s3cret"), "{message}");
+    }
+    let config = read("[store.main]\nurl = \"postgres://u:s3cret@h/d\"").unwrap();
+    assert!(!format!("{config:?}").contains("s3cret"));
+}

@@ -1,0 +1,142 @@
+//! What arrives: everything, in order, at its place; nothing while its source is paused or gone.
+
+use super::id_of;
+use crate::conformance::broker::Rig;
+use crate::conformance::broker::rig::{drain, ids, next, publish, settle_all, take};
+use crate::eventually::PATIENCE;
+use relevo_core::Result;
+use relevo_core::broker::{Confirm, Incoming, Received};
+use relevo_core::event::EventId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// As long as a pause is watched.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Everything, with its bytes.
+pub async fn what_is_published_arrives(rig: &Rig) -> Result<()> {
+    let events = rig.events(0..120);
+    rig.store(&rig.world.publisher()?, &events).await;
+    let mut receiver = rig.receiver(30).await?;
+    let came = drain(rig, &mut receiver, &ids(&events)).await?;
+    assert_eq!(came.len(), events.len(), "each came once");
+    receiver.close().await
+}
+
+/// One after the other, as they were confirmed.
+pub async fn events_of_a_key_arrive_in_their_order(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    let mut expected: BTreeMap<String, Vec<EventId>> = BTreeMap::new();
+    for n in 0..30 {
+        let wave: Vec<_> = ["a", "b", "c"].map(|key| rig.keyed(key, n)).into_iter().collect();
+        rig.store(&publisher, &wave).await;
+        for event in wave {
+            expected.entry(event.key.clone().unwrap_or_default()).or_default().push(event.id);
+        }
+    }
+    let mut receiver = rig.receiver(20).await?;
+    let mut came: BTreeMap<String, Vec<EventId>> = BTreeMap::new();
+    for _ in 0..90 {
+        let message = take(&mut receiver, 1).await?.remove(0);
+        let event = rig.read(&message).event;
+        came.entry(event.key.clone().unwrap_or_default()).or_default().push(event.id);
+        settle_all(&mut receiver, &[message]).await?;
+    }
+    assert_eq!(came, expected);
+    Ok(())
+}
+
+/// Callers wait for several things at once and drop what lost.
+pub async fn a_call_of_next_that_is_dropped_loses_nothing(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    let mut receiver = rig.receiver(100).await?;
+    let events = rig.events(0..60);
+    let sent = events.clone();
+    let publishing = tokio::spawn(async move {
+        for event in &sent {
+            let confirms = publish(&publisher, std::slice::from_ref(event)).await;
+            assert_eq!(confirms, [Confirm::Stored]);
+        }
+    });
+    let mut came = Vec::new();
+    let began = Instant::now();
+    while came.len() < events.len() {
+        assert!(began.elapsed() < PATIENCE, "{} of {} came", came.len(), events.len());
+        let patience = Duration::from_micros(50 + 97 * (came.len() as u64 % 40));
+        let Ok(received) = tokio::time::timeout(patience, receiver.next(3)).await else { continue };
+        let Received::Messages { messages, .. } = received? else { continue };
+        came.extend(messages.iter().map(|message| id_of(rig, message)));
+        settle_all(&mut receiver, &messages).await?;
+    }
+    assert!(publishing.await.is_ok());
+    let distinct: BTreeSet<EventId> = came.iter().copied().collect();
+    assert_eq!(distinct, ids(&events).into_iter().collect());
+    assert_eq!(came.len(), events.len(), "each came once");
+    Ok(())
+}
+
+/// Every delivery of a message names the same place, and no other message names it.
+pub async fn a_message_keeps_its_place(rig: &Rig) -> Result<()> {
+    rig.store(&rig.world.publisher()?, &rig.events(0..10)).await;
+    let mut places: Vec<BTreeMap<EventId, String>> = Vec::new();
+    for _ in 0..2 {
+        let mut receiver = rig.receiver(50).await?;
+        let messages = take(&mut receiver, 10).await?;
+        let place = |m: &Incoming| (id_of(rig, m), m.position.clone().unwrap_or_default());
+        places.push(messages.iter().map(place).collect());
+        receiver.close().await?;
+    }
+    assert_eq!(places[0], places[1]);
+    let distinct: BTreeSet<&String> = places[0].values().collect();
+    assert_eq!((distinct.len(), distinct.contains(&String::new())), (10, false));
+    Ok(())
+}
+
+/// Its messages wait, none is lost.
+pub async fn a_paused_source_gives_nothing_until_it_is_resumed(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher()?;
+    let before = rig.events(0..5);
+    rig.store(&publisher, &before).await;
+    let mut receiver = rig.receiver(20).await?;
+    let (source, messages) = next(&mut receiver, 1).await?;
+    let mut came: BTreeSet<EventId> = messages.iter().map(|m| id_of(rig, m)).collect();
+    receiver.pause(&source).await?;
+    settle_all(&mut receiver, &messages).await?;
+    let key = rig.read(&messages[0]).event.key.unwrap_or_default();
+    let after: Vec<_> = (5..10).map(|n| rig.keyed(&key, n)).collect();
+    for event in &after {
+        rig.store(&publisher, std::slice::from_ref(event)).await;
+    }
+    // Other sources of the destination, where it has several, go on.
+    while let Ok(received) = tokio::time::timeout(PAUSE, receiver.next(10)).await {
+        let Received::Messages { source: other, messages } = received? else { continue };
+        assert_ne!(other, source, "a paused source gave {messages:?}");
+        came.extend(messages.iter().map(|m| id_of(rig, m)));
+        settle_all(&mut receiver, &messages).await?;
+    }
+    assert!(after.iter().all(|event| !came.contains(&event.id)));
+    receiver.resume(&source).await?;
+    let all = ids(&before).into_iter().chain(ids(&after));
+    let left: Vec<EventId> = all.filter(|id| !came.contains(id)).collect();
+    drain(rig, &mut receiver, &left).await?;
+    Ok(())
+}
+
+/// They are told, or they end; they do not wait forever.
+pub async fn a_deleted_destination_ends_its_receivers(rig: &Rig) -> Result<()> {
+    rig.store(&rig.world.publisher()?, &rig.events(0..2)).await;
+    let mut receiver = rig.receiver(10).await?;
+    take(&mut receiver, 2).await?;
+    rig.world.delete().await?;
+    let began = Instant::now();
+    loop {
+        assert!(began.elapsed() < PATIENCE * 2, "nobody told the receiver");
+        let received = tokio::time::timeout(PATIENCE * 2, receiver.next(1)).await;
+        match received {
+            Ok(Err(_)) => return Ok(()),
+            Ok(Ok(Received::Messages { messages, .. })) => panic!("from nowhere: {messages:?}"),
+            Ok(Ok(_)) => {}
+            Err(_) => panic!("nobody told the receiver"),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What arrives, how much of it at once, and what becomes of it.
+//!
+//! # Layout
+//! - `arrive`: everything, in order
+//! - `limits`: how much is unsettled at once
+//! - `settle`: done, again, or dead
+//! - `share`: several receivers
+
+mod arrive;
+mod limits;
+mod settle;
+mod share;
+
+pub use arrive::*;
+pub use limits::*;
+pub use settle::*;
+pub use share::*;
+
+use super::Rig;
+use relevo_core::broker::Incoming;
+use relevo_core::event::EventId;
+
+fn id_of(rig: &Rig, message: &Incoming) -> EventId {
+    rig.read(message).event.id
+}
