@@ -1,10 +1,12 @@
 //! Connections that break under the relay and its handlers: nothing is lost and nothing takes effect twice.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
+use relevo_core::Kind;
 use relevo_core::clock::Rng;
+use relevo_core::dead_letters::Operate;
 use relevo_core::event::Event;
 use relevo_core::inbox::{Answer, Direct, Effect, Handler, Settled, TxDriver};
-use relevo_core::outbox::{MemberId, Subscription};
+use relevo_core::outbox::{MemberId, Store, Subscription};
 use relevo_core::relay::run::{Destination, start};
 use relevo_stores::postgres::{Deadpool, Options, PostgresStore, SqlxPostgres};
 use relevo_testkit::eventually;
@@ -200,6 +202,47 @@ fn half_open_connections_that_idle_in_a_pool_of_sqlx_are_not_waited_for_one_afte
         proxy.heal();
         let third = tokio::time::timeout(Duration::from_secs(300), driver.acquire()).await;
         assert!(third.expect("waited for the dead").is_ok());
+    });
+}
+
+#[test]
+fn a_sign_of_life_that_is_not_answered_makes_all_idle_connections_anew() {
+    let Some(server) = services::require(Postgres::shared(15)) else { return };
+    let direct = server.create_database().unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    run(async || {
+        let mut options = Options::default();
+        options.statement_limit = Duration::from_secs(10);
+        let store = PostgresStore::open(&proxy.url(&direct), options).unwrap();
+        PostgresStore::connect(&direct).await.unwrap().migrate().await.unwrap();
+        store.subscribe(&Subscription::new("s")).await.unwrap();
+        let member = MemberId("relay".into());
+        store.forget_member("s", &member).await.unwrap();
+        proxy.half_open();
+        let unanswered = store.forget_member("s", &member).await.unwrap_err();
+        assert_eq!(unanswered.kind(), Kind::Timeout);
+        proxy.heal();
+        // It would wait in vain on what idled meanwhile.
+        store.subscribe(&Subscription::new("s")).await.unwrap();
+    });
+}
+
+#[test]
+fn a_half_open_connection_that_is_given_back_does_not_keep_its_place_in_a_pool_of_sqlx() {
+    let Some(server) = services::require(Postgres::shared(15)) else { return };
+    let direct = server.create_database().unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    run(async || {
+        let patient = PgPoolOptions::new().acquire_timeout(Duration::from_secs(3600));
+        let pool = patient.max_connections(1).connect_lazy(&proxy.url(&direct)).unwrap();
+        let driver = SqlxPostgres::new(pool);
+        let only = driver.acquire().await.unwrap();
+        proxy.half_open();
+        drop(only);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        proxy.heal();
+        let next = tokio::time::timeout(Duration::from_secs(300), driver.acquire()).await;
+        assert!(next.expect("its place is taken").is_ok());
     });
 }
 

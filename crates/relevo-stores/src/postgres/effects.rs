@@ -275,6 +275,9 @@ mod by_sqlx {
 
     /// A connection that is closed, not given back, if it was dropped while beginning: sqlx would hand it on inside a
     /// transaction that nobody ends, and what the next user writes would be lost.
+    ///
+    /// What is given back is asked first whether it lives. sqlx would wait for a half-open one's answer for ever, and its
+    /// place in the pool would be nobody's.
     #[derive(Debug)]
     pub struct SqlxConnection {
         conn: PoolConnection<Postgres>,
@@ -283,8 +286,13 @@ mod by_sqlx {
 
     impl Drop for SqlxConnection {
         fn drop(&mut self) {
-            if self.beginning {
-                self.conn.close_on_drop();
+            match (self.beginning, tokio::runtime::Handle::try_current()) {
+                (false, Ok(runtime)) => {
+                    runtime.spawn(tokio::time::timeout(ANSWER_LIMIT, self.conn.return_to_pool()));
+                }
+                (true, _) => self.conn.close_on_drop(),
+                // Nothing can be waited for any more: sqlx decides.
+                (false, Err(_)) => {}
             }
         }
     }

@@ -41,6 +41,7 @@ use address::Address;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use errors::from_pool;
 use relevo_core::{Error, Kind, Result};
+use reserved::ReservedPool;
 use session::Session;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -85,7 +86,7 @@ pub struct PostgresStore {
 
 struct Inner {
     pool: Pool,
-    reserved: OnceLock<reserved::ReservedPool>,
+    reserved: OnceLock<ReservedPool>,
     options: Options,
     ticks: ticks::Memory,
     doorbell: doorbell::Doorbell,
@@ -145,20 +146,33 @@ impl PostgresStore {
     }
 
     async fn session(&self) -> Result<Session> {
-        Session::get(&self.inner.pool, self.inner.options.statement_limit).await
+        Session::get(&self.inner, self.inner.options.statement_limit).await
     }
 
     /// For what must not wait behind handlers.
     async fn reserved_session(&self) -> Result<Session> {
-        let Options { connect_limit, statement_limit, .. } = self.inner.options;
-        let pool = match self.inner.reserved.get() {
-            Some(pool) => pool,
+        Session::reserved(&self.inner, self.inner.options.statement_limit).await
+    }
+}
+
+impl Inner {
+    fn reserved(&self) -> Result<&ReservedPool> {
+        match self.reserved.get() {
+            Some(pool) => Ok(pool),
             None => {
-                let fresh = reserved::beside(&self.inner.pool, connect_limit)?;
-                self.inner.reserved.get_or_init(|| fresh)
+                let fresh = reserved::beside(&self.pool, self.options.connect_limit)?;
+                Ok(self.reserved.get_or_init(|| fresh))
             }
-        };
-        Session::reserved(pool, statement_limit).await
+        }
+    }
+
+    /// Who does not answer on one connection may not answer on others either. Those that idle, in either pool, are made
+    /// anew: patience spent on each of them in turn would add up to minutes.
+    fn distrust_idle_ones(&self) {
+        self.pool.retain(|_, _| false);
+        if let Some(reserved) = self.reserved.get() {
+            reserved.retain(|_, _| false);
+        }
     }
 }
 

@@ -118,7 +118,7 @@ impl PostgresStore {
     /// `migrations/0005_upkeep.sql` says why it takes four steps.
     async fn leave_default(&self, session: &Session, rows: i64, upkeep: &mut Upkeep) -> Result<()> {
         if asked(session.query_one("SELECT relevo.guard_default()", args![]).await)? == Some(true) {
-            let patient = Session::get(&self.inner.pool, LONG_LOOK).await?;
+            let patient = Session::get(&self.inner, LONG_LOOK).await?;
             let checked =
                 patient.query("SELECT relevo.check_default_guard()", args![]).await.map(drop);
             passing_over_locks(checked)?;

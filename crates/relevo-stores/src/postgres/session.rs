@@ -3,13 +3,15 @@
 //! Statements are never prepared by name: each is parsed, bound and run in one round trip. That works behind a
 //! transaction pooler too, where the next statement may meet another server process.
 
+use super::Inner;
 use super::errors::{error, from_driver, from_pool, on_commit};
-use super::reserved::{Reserved, ReservedPool};
+use super::reserved::Reserved;
 use chrono::{DateTime, Utc};
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Object;
 use relevo_core::{Kind, Result};
 use std::future::Future;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -76,22 +78,24 @@ pub(crate) struct Session {
     object: Option<Lent>,
     limit: Duration,
     in_doubt: AtomicBool,
+    store: Arc<Inner>,
 }
 
 impl Session {
-    pub(crate) async fn get(pool: &Pool, limit: Duration) -> Result<Self> {
-        let object = pool.get().await.map_err(from_pool)?;
-        Ok(Self::over(Lent::ByPool(object), limit))
+    pub(super) async fn get(store: &Arc<Inner>, limit: Duration) -> Result<Self> {
+        let object = store.pool.get().await.map_err(from_pool)?;
+        Ok(Self::over(Lent::ByPool(object), limit, store))
     }
 
     /// One of the connections that handlers cannot use up.
-    pub(crate) async fn reserved(pool: &ReservedPool, limit: Duration) -> Result<Self> {
-        let object = pool.get().await.map_err(from_pool)?;
-        Ok(Self::over(Lent::Reserved(object), limit))
+    pub(super) async fn reserved(store: &Arc<Inner>, limit: Duration) -> Result<Self> {
+        let object = store.reserved()?.get().await.map_err(from_pool)?;
+        Ok(Self::over(Lent::Reserved(object), limit, store))
     }
 
-    fn over(object: Lent, limit: Duration) -> Self {
-        Self { object: Some(object), limit, in_doubt: AtomicBool::new(false) }
+    fn over(object: Lent, limit: Duration, store: &Arc<Inner>) -> Self {
+        let in_doubt = AtomicBool::new(false);
+        Self { object: Some(object), limit, in_doubt, store: store.clone() }
     }
 
     fn client(&self) -> Result<&tokio_postgres::Client> {
@@ -112,24 +116,9 @@ impl Session {
             Ok(result) => result.map_err(from_driver),
             Err(_) => {
                 self.in_doubt.store(true, Ordering::Relaxed);
-                self.distrust_idle_ones();
+                self.store.distrust_idle_ones();
                 Err(error(Kind::Timeout, format!("no answer within {:?}", self.limit)))
             }
-        }
-    }
-
-    /// Who does not answer here may not answer on other connections either. Those that idle are made anew: patience
-    /// spent on each of them in turn would add up to minutes.
-    fn distrust_idle_ones(&self) {
-        match &self.object {
-            Some(Lent::ByPool(object)) => {
-                Object::pool(object).inspect(|pool| drop(pool.retain(|_, _| false)));
-            }
-            Some(Lent::Reserved(object)) => {
-                deadpool::managed::Object::pool(object)
-                    .inspect(|pool| drop(pool.retain(|_, _| false)));
-            }
-            None => {}
         }
     }
 
