@@ -13,8 +13,12 @@ use std::time::Duration;
 
 /// A store as the next version has it.
 fn next_version(url: &str) -> PostgresStore {
+    changed_by(url, "ALTER TABLE relevo.outbox ADD COLUMN note text")
+}
+
+fn changed_by(url: &str, change: &'static str) -> PostgresStore {
     let mut options = Options::default();
-    options.next_change = Some("ALTER TABLE relevo.outbox ADD COLUMN note text");
+    options.next_change = Some(change);
     PostgresStore::open(url, options).unwrap()
 }
 
@@ -56,6 +60,23 @@ async fn a_change_that_must_wait_for_a_transaction_keeps_no_publisher_waiting() 
     }
     assert!(!changing.is_finished(), "the transaction is still open");
     client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(changing.await.unwrap().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_the_server_chooses_as_the_victim_of_a_deadlock_is_tried_again() {
+    let Some(Rig { url, store: _store, server: _server }) = rig().await else { return };
+    // Only the change looks for deadlocks, late enough for the other one to be in its way.
+    let change = "SET LOCAL lock_timeout = 0; SET LOCAL deadlock_timeout = '5s';
+        ALTER TABLE relevo.outbox ADD COLUMN note text; ALTER TABLE relevo.member ADD COLUMN note_2 text";
+    let next = changed_by(&url, change);
+    let client = connect(&url).await;
+    let hold =
+        "BEGIN; SET LOCAL deadlock_timeout = '1h'; LOCK TABLE relevo.member IN ACCESS SHARE MODE";
+    client.batch_execute(hold).await.unwrap();
+    let changing = tokio::spawn(async move { next.migrate().await });
+    wait_until_something_waits(&url).await;
+    client.batch_execute("LOCK TABLE relevo.outbox IN ACCESS SHARE MODE; COMMIT").await.unwrap();
     assert_eq!(changing.await.unwrap().unwrap().len(), 1);
 }
 

@@ -196,11 +196,14 @@ fn chain(cause: &dyn StdError) -> String {
     text
 }
 
-/// True if a lock was not to be had in the moment that was given to it.
-pub(crate) fn is_lock_timeout(cause: &Error) -> bool {
+/// True if a lock was not to be had: not in the moment that was given to it, or only by somebody's giving way.
+pub(crate) fn could_not_lock(cause: &Error) -> bool {
     let source =
         StdError::source(cause).and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
-    source.and_then(|source| source.code()) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    let code = source.and_then(tokio_postgres::Error::code);
+    code.is_some_and(|code| {
+        [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
+    })
 }
 
 #[cfg(test)]

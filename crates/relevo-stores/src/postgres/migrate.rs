@@ -4,7 +4,7 @@
 //! for a lock so long that publishers would have to wait behind it.
 
 use super::PostgresStore;
-use super::errors::{error, is_lock_timeout};
+use super::errors::{could_not_lock, error};
 use super::session::{Session, args};
 use md5::{Digest, Md5};
 use relevo_core::{Kind, Result};
@@ -110,7 +110,7 @@ impl PostgresStore {
         let give_up = Instant::now() + PATIENCE;
         loop {
             match self.apply_missing().await {
-                Err(cause) if is_lock_timeout(&cause) && Instant::now() < give_up => {
+                Err(cause) if could_not_lock(&cause) && Instant::now() < give_up => {
                     // Whoever waited behind us gets a turn.
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }

@@ -1,7 +1,7 @@
 //! Segments made ahead and emptied when nobody needs them, ticks thinned, old exceptions dropped.
 
 use super::PostgresStore;
-use super::errors::is_lock_timeout;
+use super::errors::could_not_lock;
 use super::horizon::forget_inbox;
 use super::migrate::FIRST_ROWS;
 use super::session::{Session, args};
@@ -207,7 +207,7 @@ async fn who_holds(session: &Session, segments: &[Segment]) -> Result<Vec<Holder
 fn passing_over_locks<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(cause) if is_lock_timeout(&cause) => {
+        Err(cause) if could_not_lock(&cause) => {
             tracing::debug!(%cause, "a lock was not to be had; later");
             Ok(None)
         }
