@@ -1,7 +1,7 @@
 //! What only a server with many writers can do to an adopted table.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
-use relevo_core::outbox::adopt::{Adopt, KeyOrder, Role};
+use relevo_core::outbox::adopt::{Adopt, KeyOrder, Mapping, Role};
 use relevo_stores::postgres::PostgresStore;
 use relevo_testkit::services::PostgresOptions;
 use relevo_tests::adopt::cases::{counts, insert};
@@ -22,16 +22,21 @@ async fn overtaken(db: &Database) -> [Uuid; 2] {
     [first, second]
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sequence_tells_the_order_that_a_time_gets_wrong() {
-    let Some(db) = database().await else { return };
-    let mapping = smartedify(&db).await;
-    let wanted = overtaken(&db).await.map(|id| id.to_string());
+/// Both of them, relayed by this mapping.
+async fn keeps_the_order(db: &Database, mapping: Mapping) {
+    let wanted = overtaken(db).await.map(|id| id.to_string());
     let work = Work::begin(db.clone(), mapping, Sink::new()).await;
     assert!(work.table.capabilities().key_order);
     let ids: Vec<String> = work.sink.wait_for(2).await.into_iter().map(|seen| seen.id).collect();
     assert_eq!(ids, wanted);
     work.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequence_tells_the_order_that_a_time_gets_wrong() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    keeps_the_order(&db, mapping).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,12 +60,7 @@ async fn without_a_sequence_the_time_of_the_commit_tells_the_order_where_the_ser
     let options = PostgresOptions::new(15).setting("track_commit_timestamp", "on");
     let Some(db) = Database::on(&options).await else { return };
     let mapping = smartedify(&db).await.without(Role::Sequence);
-    let wanted = overtaken(&db).await.map(|id| id.to_string());
-    let work = Work::begin(db.clone(), mapping, Sink::new()).await;
-    assert!(work.table.capabilities().key_order);
-    let ids: Vec<String> = work.sink.wait_for(2).await.into_iter().map(|seen| seen.id).collect();
-    assert_eq!(ids, wanted);
-    work.end().await;
+    keeps_the_order(&db, mapping).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

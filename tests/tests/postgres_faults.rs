@@ -185,64 +185,64 @@ fn nor_is_one_of_sqlx() {
     });
 }
 
-/// Connections that idled in the pool when the network went: each is found out in a moment, not by somebody's patience.
-#[test]
-fn half_open_connections_that_idle_in_a_pool_of_sqlx_are_not_waited_for_one_after_another() {
+/// A database by its own address, and a proxy on the way to it.
+fn behind_a_proxy(test: impl AsyncFn(&str, Proxy)) {
     let Some(server) = services::require(Postgres::shared(15)) else { return };
     let direct = server.create_database().unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
-    run(async || {
-        let patient = PgPoolOptions::new().acquire_timeout(Duration::from_secs(3600));
-        let pool = patient.max_connections(2).connect_lazy(&proxy.url(&direct)).unwrap();
+    run(async || test(&direct, proxy).await);
+}
+
+/// Waits for a connection for as long as anybody might.
+fn patient_pool(url: &str, connections: u32) -> sqlx::PgPool {
+    let patient = PgPoolOptions::new().acquire_timeout(Duration::from_secs(3600));
+    patient.max_connections(connections).connect_lazy(url).unwrap()
+}
+
+async fn acquires(driver: &SqlxPostgres) {
+    let next = tokio::time::timeout(Duration::from_secs(300), driver.acquire()).await;
+    assert!(next.expect("waited for the dead").is_ok());
+}
+
+/// Connections that idled in the pool when the network went: each is found out in a moment, not by somebody's patience.
+#[test]
+fn half_open_connections_that_idle_in_a_pool_of_sqlx_are_not_waited_for_one_after_another() {
+    behind_a_proxy(async |direct, proxy| {
+        let pool = patient_pool(&proxy.url(direct), 2);
         let driver = SqlxPostgres::new(pool.clone());
         let two = (driver.acquire().await.unwrap(), driver.acquire().await.unwrap());
         drop(two);
         eventually("both idle", async || (pool.num_idle() == 2).then_some(())).await;
-        proxy.half_open();
-        proxy.heal();
-        let third = tokio::time::timeout(Duration::from_secs(300), driver.acquire()).await;
-        assert!(third.expect("waited for the dead").is_ok());
-    });
-}
-
-#[test]
-fn a_sign_of_life_that_is_not_answered_makes_all_idle_connections_anew() {
-    let Some(server) = services::require(Postgres::shared(15)) else { return };
-    let direct = server.create_database().unwrap();
-    let proxy = Proxy::start(server.address()).unwrap();
-    run(async || {
-        let mut options = Options::default();
-        options.statement_limit = Duration::from_secs(10);
-        let store = PostgresStore::open(&proxy.url(&direct), options).unwrap();
-        PostgresStore::connect(&direct).await.unwrap().migrate().await.unwrap();
-        store.subscribe(&Subscription::new("s")).await.unwrap();
-        let member = MemberId("relay".into());
-        store.forget_member("s", &member).await.unwrap();
-        proxy.half_open();
-        let unanswered = store.forget_member("s", &member).await.unwrap_err();
-        assert_eq!(unanswered.kind(), Kind::Timeout);
-        proxy.heal();
-        // It would wait in vain on what idled meanwhile.
-        store.subscribe(&Subscription::new("s")).await.unwrap();
+        proxy.forget();
+        acquires(&driver).await;
     });
 }
 
 #[test]
 fn a_half_open_connection_that_is_given_back_does_not_keep_its_place_in_a_pool_of_sqlx() {
-    let Some(server) = services::require(Postgres::shared(15)) else { return };
-    let direct = server.create_database().unwrap();
-    let proxy = Proxy::start(server.address()).unwrap();
-    run(async || {
-        let patient = PgPoolOptions::new().acquire_timeout(Duration::from_secs(3600));
-        let pool = patient.max_connections(1).connect_lazy(&proxy.url(&direct)).unwrap();
-        let driver = SqlxPostgres::new(pool);
+    behind_a_proxy(async |direct, proxy| {
+        let driver = SqlxPostgres::new(patient_pool(&proxy.url(direct), 1));
         let only = driver.acquire().await.unwrap();
-        proxy.half_open();
+        proxy.forget();
         drop(only);
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        proxy.heal();
-        let next = tokio::time::timeout(Duration::from_secs(300), driver.acquire()).await;
-        assert!(next.expect("its place is taken").is_ok());
+        acquires(&driver).await;
+    });
+}
+
+#[test]
+fn a_sign_of_life_that_is_not_answered_makes_all_idle_connections_anew() {
+    behind_a_proxy(async |direct, proxy| {
+        let mut options = Options::default();
+        options.statement_limit = Duration::from_secs(10);
+        let store = PostgresStore::open(&proxy.url(direct), options).unwrap();
+        PostgresStore::connect(direct).await.unwrap().migrate().await.unwrap();
+        let (subscription, member) = (Subscription::new("s"), MemberId("relay".into()));
+        store.subscribe(&subscription).await.unwrap();
+        store.forget_member("s", &member).await.unwrap();
+        proxy.forget();
+        let unanswered = store.forget_member("s", &member).await.unwrap_err();
+        assert_eq!(unanswered.kind(), Kind::Timeout);
+        store.subscribe(&subscription).await.expect("it does not wait on what idled meanwhile");
     });
 }
 

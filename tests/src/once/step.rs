@@ -41,8 +41,8 @@ impl Stop {
     }
 
     async fn opened(&self) {
-        // The sender lives as long as `self`.
-        let _ = self.open.subscribe().wait_for(|open| *open).await;
+        let mut open = self.open.subscribe();
+        open.wait_for(|open| *open).await.expect("the sender lives as long as `self`");
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Faults, Open, Shared};
 use std::cell::Cell;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,6 +27,12 @@ enum Fate {
     LosesReply,
 }
 
+/// A connection, by its number.
+struct Link {
+    number: u64,
+    fate: Cell<Fate>,
+}
+
 /// What to do with a piece of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -38,10 +45,11 @@ enum Verdict {
 pub(super) async fn serve(
     client: TcpStream,
     target: SocketAddr,
+    number: u64,
     open: Open,
     cuts: watch::Receiver<u64>,
 ) {
-    pass(client, target, &open.shared, cuts).await;
+    pass(client, target, number, &open.shared, cuts).await;
     // Both sockets are closed by now, and only now may a cut say so.
     drop(open);
 }
@@ -49,6 +57,7 @@ pub(super) async fn serve(
 async fn pass(
     mut client: TcpStream,
     target: SocketAddr,
+    number: u64,
     shared: &Shared,
     mut cuts: watch::Receiver<u64>,
 ) {
@@ -59,13 +68,13 @@ async fn pass(
     };
     let _ = client.set_nodelay(true);
     let _ = server.set_nodelay(true);
-    let fate = Cell::new(Fate::Whole);
+    let link = Link { number, fate: Cell::new(Fate::Whole) };
     let was_cut = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         tokio::select! {
-            () = pump(from_client, to_server, |piece| shared.on_request(piece, &fate)) => false,
-            () = replies(from_server, to_client, shared, &fate) => false,
+            () = pump(from_client, to_server, |piece| shared.on_request(piece, &link)) => false,
+            () = replies(from_server, to_client, shared, &link) => false,
             _ = cuts.changed() => true,
         }
     };
@@ -80,10 +89,10 @@ async fn replies(
     mut from_server: impl AsyncRead + Unpin,
     to_client: impl AsyncWrite + Unpin,
     shared: &Shared,
-    fate: &Cell<Fate>,
+    link: &Link,
 ) {
-    pump(&mut from_server, to_client, |_| shared.on_reply(fate)).await;
-    if fate.get() == Fate::LosesReply {
+    pump(&mut from_server, to_client, |_| shared.on_reply(link)).await;
+    if link.fate.get() == Fate::LosesReply {
         drain(&mut from_server).await;
         shared.lost.send_modify(|lost| *lost += 1);
     }
@@ -120,9 +129,14 @@ async fn drain(from_server: &mut (impl AsyncRead + Unpin)) {
 }
 
 impl Shared {
-    fn on_request(&self, piece: &[u8], fate: &Cell<Fate>) -> Verdict {
-        let mut faults = self.faults();
-        if faults.swallow || fate.get() == Fate::Broken {
+    fn swallows(&self, faults: &Faults, link: &Link) -> bool {
+        let forgotten = link.number <= self.forgotten.load(Ordering::Relaxed);
+        faults.swallow || forgotten || link.fate.get() == Fate::Broken
+    }
+
+    fn on_request(&self, piece: &[u8], link: &Link) -> Verdict {
+        let (mut faults, fate) = (self.faults(), &link.fate);
+        if self.swallows(&faults, link) {
             fate.set(Fate::Broken);
             return Verdict::Swallow;
         }
@@ -133,13 +147,13 @@ impl Shared {
         Verdict::Pass(faults.delay)
     }
 
-    fn on_reply(&self, fate: &Cell<Fate>) -> Verdict {
-        let mut faults = self.faults();
+    fn on_reply(&self, link: &Link) -> Verdict {
+        let (mut faults, fate) = (self.faults(), &link.fate);
         if fate.get() == Fate::LosesReply || faults.counts_down_to_loss() {
             fate.set(Fate::LosesReply);
             return Verdict::LoseAndClose;
         }
-        if faults.swallow || fate.get() == Fate::Broken {
+        if self.swallows(&faults, link) {
             fate.set(Fate::Broken);
             return Verdict::Swallow;
         }

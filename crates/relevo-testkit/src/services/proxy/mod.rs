@@ -23,6 +23,7 @@ use tokio::task::LocalSet;
 /// | [`cut`](Proxy::cut) | both sides: connection reset |
 /// | [`refuse`](Proxy::refuse) | like `cut`, and new connections are closed at once |
 /// | [`half_open`](Proxy::half_open) | nobody anything: bytes vanish both ways |
+/// | [`forget`](Proxy::forget) | the same for connections of this moment, for ever; new ones work |
 /// | [`delay`](Proxy::delay) | every piece arrives later |
 /// | [`lose_replies`](Proxy::lose_replies) | the server works on, the client hears nothing |
 /// | [`lose_reply_to`](Proxy::lose_reply_to) | one request is done, its answer is a closed connection |
@@ -98,6 +99,12 @@ impl Proxy {
         self.shared.faults().swallow = true;
     }
 
+    /// Forgets every connection of this moment, those that idle too, as a router does that lost its tables: whatever is
+    /// sent on them vanishes, also after [`Proxy::heal`]. New ones work.
+    pub fn forget(&self) {
+        self.shared.forgotten.store(self.connections(), Ordering::Relaxed);
+    }
+
     /// Makes each piece of data arrive this much later, in both directions.
     pub fn delay(&self, time: Duration) {
         self.shared.faults().delay = time;
@@ -160,6 +167,8 @@ struct Shared {
     target: Mutex<Option<SocketAddr>>,
     faults: Mutex<Faults>,
     connections: AtomicU64,
+    /// Connections up to this one are forgotten.
+    forgotten: AtomicU64,
     /// How many connections are open, by the number of cuts before each.
     open: Mutex<BTreeMap<u64, usize>>,
     /// Rings when a connection has closed.
@@ -220,7 +229,7 @@ struct Faults {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
-        shared.connections.fetch_add(1, Ordering::Relaxed);
+        let number = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let target = *shared.target();
         let Some(target) = target.filter(|_| !shared.faults().refuse) else {
             let _ = client.set_zero_linger();
@@ -229,6 +238,6 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let cuts = shared.cuts.subscribe();
         // Counted here and not in the task: a cut right after must already know it.
         let open = Open::new(shared.clone(), *cuts.borrow());
-        tokio::task::spawn_local(connection::serve(client, target, open, cuts));
+        tokio::task::spawn_local(connection::serve(client, target, number, open, cuts));
     }
 }
