@@ -2,6 +2,7 @@
 
 use relevo_core::event::{Event, EventId, NewEvent};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -69,6 +70,19 @@ impl Script {
     /// Everything is done at the first attempt.
     pub fn done() -> Self {
         Self::new(|_, _| Act::Done)
+    }
+
+    /// The first event of the key `bad` fails until the switch says that its cause is mended.
+    pub fn bad_until_mended() -> (Self, Arc<AtomicBool>) {
+        let mended = Arc::new(AtomicBool::new(false));
+        let seen = mended.clone();
+        let is_bad = |event: &Event| event.key.as_deref() == Some("bad") && event.payload == "0";
+        let script =
+            Self::new(move |event, _| match is_bad(event) && !seen.load(Ordering::SeqCst) {
+                true => Act::Fail("not yet"),
+                false => Act::Done,
+            });
+        (script, mended)
     }
 
     /// Declares the handler slow.

@@ -218,6 +218,18 @@ async fn a_half_open_connection_answers_nothing_and_stays_dead() -> TestResult {
 }
 
 #[tokio::test]
+async fn a_forgotten_connection_is_dead_though_it_idled_and_new_ones_live() -> TestResult {
+    let Some(test) = Proxied::start()? else { return Ok(()) };
+    let client = test.connect().await?;
+    test.proxy.forget();
+    test.connect().await?.batch_execute("INSERT INTO t VALUES (1)").await?;
+    let insert = client.batch_execute("INSERT INTO t VALUES (2)");
+    assert!(tokio::time::timeout(Duration::from_millis(300), insert).await.is_err());
+    assert_eq!(test.arrived()?, "1");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_lost_reply_to_a_commit_leaves_it_done_and_the_client_without_an_answer() -> TestResult {
     let Some(test) = Proxied::start()? else { return Ok(()) };
     let mut client = test.connect().await?;

@@ -150,12 +150,7 @@ pub async fn what_failed_is_rolled_back_before_it_lands(world: &Ref) {
 
 /// The broker is told that all is well: what failed is safe in the consumer's own log.
 pub async fn a_failing_event_lands_and_its_key_waits_while_other_keys_go_on(world: &Ref) {
-    let mended = Arc::new(AtomicBool::new(false));
-    let seen = mended.clone();
-    let script = Script::new(move |event, _| match event.key.as_deref() {
-        Some("bad") if event.payload == "0" && !seen.load(Ordering::SeqCst) => Act::Fail("not yet"),
-        _ => Act::Done,
-    });
+    let (script, mended) = Script::bad_until_mended();
     let mut config = quick();
     let step = Duration::from_millis(20);
     config.retry = RetryPolicy::linear(step, step).max_attempts(100_000);

@@ -9,18 +9,13 @@ use relevo_core::outbox::Subscription;
 use relevo_core::retry::RetryPolicy;
 use relevo_testkit::eventually;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// The key of a failing event waits; nobody else does.
 pub async fn a_failing_event_parks_its_key_while_other_keys_go_on(world: &Ref) {
-    let mended = Arc::new(AtomicBool::new(false));
-    let seen = mended.clone();
-    let script = Script::new(move |event, _| match event.key.as_deref() {
-        Some("bad") if event.payload == "0" && !seen.load(Ordering::SeqCst) => Act::Fail("not yet"),
-        _ => Act::Done,
-    });
+    let (script, mended) = Script::bad_until_mended();
     let mut config = quick();
     let step = Duration::from_millis(20);
     config.retry = RetryPolicy::linear(step, step).max_attempts(100_000);
