@@ -52,6 +52,7 @@ enum Job {
     CommitOrder,
     Outside,
     Restore,
+    Promotion,
     Rolling,
     SqliteKills,
     SqliteTerminations,
@@ -80,7 +81,7 @@ const ON_SQLITE: [Job; 10] = [
     Job::SqliteConsumers,
 ];
 
-const ON_POSTGRES: [Job; 17] = [
+const ON_POSTGRES: [Job; 18] = [
     Job::Kills,
     Job::ServerKills,
     Job::AsynchronousServerKills,
@@ -95,6 +96,7 @@ const ON_POSTGRES: [Job; 17] = [
     Job::CommitOrder,
     Job::Outside,
     Job::Restore,
+    Job::Promotion,
     Job::Rolling,
     Job::Adopted,
     Job::Consumers,
@@ -397,6 +399,7 @@ async fn perform_on_postgres(
         Job::Adopted => scenarios::adopted(run, name, on_postgres(server)?, 60).await,
         Job::Consumers => scenarios::consumers(run, name, on_postgres(server)?, 80).await,
         Job::Rolling => scenarios::rolling_schema(run, name, on_postgres(server)?).await,
+        Job::Promotion => scenarios::promoted_under_relays(run, name, server).await,
         Job::Restore => {
             let other = scenarios::server(server.major())?;
             let mut outcomes = Vec::from(scenarios::restore(run, name, server, &other).await?);

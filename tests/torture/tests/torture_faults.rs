@@ -166,6 +166,25 @@ async fn dump_and_restore_on(major: u16, seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_lags_and_is_promoted_delivers_all_that_had_reached_it_on_postgres_15() {
+    promotion_on(15, 36).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_lags_and_is_promoted_delivers_all_that_had_reached_it_on_postgres_18() {
+    promotion_on(18, 37).await;
+}
+
+async fn promotion_on(major: u16, seed: u64) {
+    let _turn = common::turn().await;
+    // Of its own: it stops for a moment while the standby is made, and dies.
+    let Some(primary) = relevo_testkit::services::require(scenarios::server(major)) else { return };
+    let name = format!("a promoted standby of PostgreSQL {major}");
+    let run = common::run(seed);
+    scenarios::promoted_under_relays(&run, &name, &primary).await.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_schema_that_moves_under_old_and_new_programs_loses_nothing_on_postgres() {
     let _turn = common::turn().await;
     let Some(server) = common::server(18) else { return };

@@ -171,6 +171,38 @@ impl Postgres {
         Ok(self.url(&name))
     }
 
+    /// A server that follows this one, asynchronously, by way of `through`: this server's address or a proxy before it.
+    /// This server stops for a moment, while its data is copied.
+    pub fn standby(&self, through: SocketAddr) -> Result<Postgres> {
+        let mut process =
+            ServerProcess::new(&format!("PostgreSQL {}, a standby", self.major), IMMEDIATE)?;
+        let (port, data) = (port::free_port(), process.folder().join("data"));
+        self.stop();
+        let copy = ["-a", &self.data.display().to_string(), &data.display().to_string()];
+        let copied = process.run(Path::new("cp"), &copy);
+        self.restart()?;
+        copied?;
+        follow(&process, &data, port, through).map_err(|error| process.failed(error))?;
+        spawn(&mut process, &self.bin, &data)?;
+        let server = Postgres {
+            major: self.major,
+            port,
+            bin: self.bin.clone(),
+            data,
+            databases: AtomicU32::new(0),
+            tls: None,
+            process: Mutex::new(process),
+        };
+        server.wait_ready(&mut server.process())?;
+        Ok(server)
+    }
+
+    /// Makes a standby a server of its own, with what had reached it by then.
+    pub fn promote(&self) -> Result<()> {
+        let promoted = "DO $$ BEGIN IF NOT pg_promote(true, 120) THEN RAISE 'it is not promoted'; END IF; END $$";
+        sql::execute(&self.url("postgres"), promoted)
+    }
+
     /// Kills the server with all its children, like a power cut. The data stays.
     pub fn kill9(&self) {
         self.process().kill9();
@@ -273,6 +305,24 @@ fn configure(
     let text: String =
         lines.map(|(name, value)| format!("{name} = '{}'\n", value.replace('\'', "''"))).collect();
     fs::write(data.join("postgresql.conf"), text).map_err(|error| process.failed(error))
+}
+
+/// Makes a copy of a server's data follow the original. A later line of postgresql.conf wins.
+fn follow(
+    process: &ServerProcess,
+    data: &Path,
+    port: u16,
+    through: SocketAddr,
+) -> std::io::Result<()> {
+    let sockets = process.folder().display();
+    let from = format!("host=127.0.0.1 port={} user={USER} password={PASSWORD}", through.port());
+    let lines = format!(
+        "port = '{port}'\nunix_socket_directories = '{sockets}'\nprimary_conninfo = '{from}'\n\
+         wal_receiver_timeout = '2s'\n"
+    );
+    let file = data.join("postgresql.conf");
+    fs::write(&file, fs::read_to_string(&file)? + &lines)?;
+    fs::write(data.join("standby.signal"), "")
 }
 
 /// Who must come encrypted; the first line that fits counts.

@@ -114,7 +114,8 @@ impl PostgresDatabase {
         Ok(applied.collect())
     }
 
-    pub(super) async fn count_effects(&self) -> Result<usize> {
+    /// How many effects there are.
+    pub async fn count_effects(&self) -> Result<usize> {
         Ok(self.number("SELECT count(*) FROM effect", &[]).await? as usize)
     }
 

@@ -337,6 +337,22 @@ impl Rig {
         self.probed = other.probed;
     }
 
+    /// From now on only rows tell which transactions there were: the database is a copy that may lack some. Answers how many
+    /// of those that were confirmed it lacks.
+    pub async fn believe_only_the_database(&mut self) -> Result<usize> {
+        let found = self.database.business().await?;
+        let mut journal = self.journal();
+        let missing = journal.confirmed_but_missing(&found).len();
+        *journal = std::mem::take(&mut *journal).as_inherited();
+        Ok(missing)
+    }
+
+    /// Kills all writers.
+    pub fn kill_writers(&mut self) {
+        self.writers.clear();
+        self.figures.fault("kill -9 of a writer");
+    }
+
     /// Kills a writer and starts another.
     pub fn kill_writer(&mut self, writers: u64, args: &[&str]) -> Result<()> {
         drop(self.writers.pop());

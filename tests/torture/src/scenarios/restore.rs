@@ -84,7 +84,7 @@ pub async fn moved_under_relays(
     rig.finish().await
 }
 
-fn database_name(url: &str) -> String {
+pub(super) fn database_name(url: &str) -> String {
     url.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
