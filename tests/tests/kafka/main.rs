@@ -8,6 +8,7 @@ mod lag;
 mod login;
 mod partitions;
 mod publish;
+mod slow;
 mod topology;
 
 use relevo_brokers::kafka::{

@@ -4,9 +4,10 @@
 //! - `connect`, `watch`: clients of librdkafka, and what they have to say
 //! - `topic`, `headers`: an event as a Kafka record
 //! - `publisher`, `answer`, `window`: publishing, and what a delivery report means
-//! - `subscriber`, `receiver`, `group`, `partition`, `delivery`, `dead_letters`, `lag`: consuming
+//! - `subscriber`, `receiver`, `group`, `partition`, `ahead`, `delivery`, `dead_letters`, `lag`: consuming
 //! - [`topology`]: topics as data
 
+mod ahead;
 mod answer;
 mod config;
 mod connect;

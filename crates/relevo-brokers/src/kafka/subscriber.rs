@@ -1,3 +1,4 @@
+use super::ahead::Ahead;
 use super::config::KafkaConfig;
 use super::connect::{Asked, ask, failed, unusable};
 use super::group::{Listener, Member, Shared};
@@ -26,9 +27,10 @@ pub struct KafkaConsumer {
     pub topics: Vec<String>,
     /// The consumer group: who shares it shares the partitions.
     pub group: String,
-    /// Most messages of one receiver that are not settled.
+    /// Most messages of one receiver that are not settled. As many again are read ahead, over all partitions.
     pub max_unsettled: usize,
-    /// Most bytes of one receiver's messages that are not settled; a larger message comes alone.
+    /// Most bytes of one receiver's messages that are not settled; a larger message comes alone. As many again are read
+    /// ahead, over all partitions.
     pub max_unsettled_bytes: usize,
     /// How long after its receiver died a partition goes to another.
     pub session_timeout: Duration,
@@ -92,11 +94,12 @@ impl KafkaConsumer {
         self
     }
 
-    fn client(&self, config: &KafkaConfig) -> ClientConfig {
+    /// A client that may get every one of so many partitions.
+    fn client(&self, config: &KafkaConfig, partitions: usize) -> ClientConfig {
         let session = self.session_timeout.as_millis().clamp(1000, 1_800_000);
-        // Each partition has a queue of its own in the client.
-        let ahead = (self.max_unsettled_bytes >> 12).clamp(256, 1 << 20);
         let mut client = config.client();
+        let ahead = Ahead::shared(self.max_unsettled, self.max_unsettled_bytes, partitions);
+        ahead.tell(&mut client);
         client
             .set("group.id", &self.group)
             .set("enable.auto.commit", "false")
@@ -106,11 +109,11 @@ impl KafkaConsumer {
             .set("session.timeout.ms", session.to_string())
             .set("heartbeat.interval.ms", (session / 15).max(100).to_string())
             .set("max.poll.interval.ms", session.max(300_000).to_string())
-            .set("queued.min.messages", self.max_unsettled.clamp(1, 100_000).to_string())
-            .set("queued.max.messages.kbytes", ahead.to_string())
             .set("fetch.queue.backoff.ms", "20")
-            .set("topic.metadata.refresh.interval.ms", "30000")
-            .set("statistics.interval.ms", STATISTICS_MILLIS);
+            .set("topic.metadata.refresh.interval.ms", "30000");
+        if client.get("statistics.interval.ms").is_none() {
+            client.set("statistics.interval.ms", STATISTICS_MILLIS);
+        }
         client
     }
 }
@@ -176,27 +179,42 @@ fn join(
     wanted: &KafkaConsumer,
     shared: Arc<Shared>,
 ) -> Result<Arc<BaseConsumer<Member>>> {
-    let context = Member::new(wanted.group.clone(), shared);
-    let consumer = BaseConsumer::from_config_and_context(&wanted.client(config), context);
-    let consumer = Arc::new(consumer.map_err(unusable)?);
+    let partitions = count_partitions(config, wanted)?;
+    let consumer = Arc::new(client(wanted, wanted.client(config, partitions), shared)?);
+    let topics: Vec<&str> = wanted.topics.iter().map(String::as_str).collect();
+    let joined = consumer.subscribe(&topics);
+    joined.map_err(|error| failed(Kind::DestinationRefused, error.to_string()))?;
+    Ok(consumer)
+}
+
+/// All partitions of all topics. A client is told how much to read ahead when it is made, so another one has to ask.
+fn count_partitions(config: &KafkaConfig, wanted: &KafkaConsumer) -> Result<usize> {
+    let asking = client(wanted, wanted.client(config, 0), Arc::default())?;
+    let mut partitions = 0;
     for topic in &wanted.topics {
         topic::check(topic).map_err(|why| failed(Kind::InvalidConfig, why))?;
-        match ask(consumer.client(), topic, config.connect_timeout) {
-            Asked::There(_) => {}
+        match ask(asking.client(), topic, config.connect_timeout) {
+            Asked::There(count) => partitions += count,
             Asked::Missing => {
                 let why = format!("the topic {topic} is not there");
                 return Err(failed(Kind::DestinationRefused, why));
             }
             Asked::Forbidden(why) => return Err(failed(Kind::MissingPrivilege, why)),
             Asked::NoAnswer(why) => {
-                let said = consumer.context().complaint();
+                let said = asking.context().complaint();
                 let why = said.map_or_else(|| why.clone(), |said| format!("{why}: {said}"));
                 return Err(failed(Kind::DestinationDown, why));
             }
         }
     }
-    let topics: Vec<&str> = wanted.topics.iter().map(String::as_str).collect();
-    let joined = consumer.subscribe(&topics);
-    joined.map_err(|error| failed(Kind::DestinationRefused, error.to_string()))?;
-    Ok(consumer)
+    Ok(partitions)
+}
+
+fn client(
+    wanted: &KafkaConsumer,
+    told: ClientConfig,
+    shared: Arc<Shared>,
+) -> Result<BaseConsumer<Member>> {
+    let context = Member::new(wanted.group.clone(), shared);
+    BaseConsumer::from_config_and_context(&told, context).map_err(unusable)
 }

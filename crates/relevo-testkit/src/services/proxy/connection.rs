@@ -91,7 +91,11 @@ async fn replies(
     shared: &Shared,
     link: &Link,
 ) {
-    pump(&mut from_server, to_client, |_| shared.on_reply(link)).await;
+    pump(&mut from_server, to_client, |piece| {
+        shared.replied_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        shared.on_reply(link)
+    })
+    .await;
     if link.fate.get() == Fate::LosesReply {
         drain(&mut from_server).await;
         shared.lost.send_modify(|lost| *lost += 1);

@@ -145,6 +145,11 @@ impl Proxy {
         let _ = self.shared.lost.subscribe().wait_for(|lost| *lost >= count).await;
     }
 
+    /// How many bytes the server sent so far, over all connections.
+    pub fn replied_bytes(&self) -> u64 {
+        self.shared.replied_bytes.load(Ordering::Relaxed)
+    }
+
     /// How many connections were accepted so far.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
@@ -167,6 +172,7 @@ struct Shared {
     target: Mutex<Option<SocketAddr>>,
     faults: Mutex<Faults>,
     connections: AtomicU64,
+    replied_bytes: AtomicU64,
     /// Connections up to this one are forgotten.
     forgotten: AtomicU64,
     /// How many connections are open, by the number of cuts before each.
