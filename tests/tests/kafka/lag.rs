@@ -1,5 +1,6 @@
 //! How far a group is behind.
 
+use crate::partitions::partition_of_key;
 use crate::{config, consumer, event, open, partition_of, run, settle, shared, store, take, topic};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use relevo_brokers::kafka::KafkaSubscriber;
@@ -43,25 +44,35 @@ fn lag_is_shown_by_partition_and_shrinks_with_what_is_settled() {
         let Some(server) = shared().await else { return };
         // The only recorder of this process.
         let metrics = PrometheusBuilder::new().install_recorder().unwrap();
-        let topic = topic(&server, 1).await;
-        let events: Vec<Event> = (0..9).map(|_| event(&topic, "k", b"x")).collect();
+        let topic = topic(&server, 2).await;
+        // Two keys, one in each partition.
+        let keys: Vec<String> = (0..64).map(|n| format!("k{n}")).collect();
+        let in_partition = |wanted: i32| keys.iter().find(|key| partition_of_key(key, 2) == wanted);
+        let (zero, one) = (in_partition(0).unwrap(), in_partition(1).unwrap());
+        let events = (0..9).map(|_| event(&topic, zero, b"x"));
+        let events: Vec<Event> = events.chain((0..4).map(|_| event(&topic, one, b"x"))).collect();
         store(config(&server), &events).await;
-        let consumer = consumer(&topic);
-        let source = format!("source=\"{topic}/0\"");
-        let lag = async |wanted: f64| {
-            eventually(&format!("a lag of {wanted}"), async || {
-                let lag = shown(&metrics, &["relevo_source_lag", &source])?;
-                (lag == wanted).then_some(())
+        let lag = async |wanted: [f64; 2]| {
+            eventually(&format!("a lag of {wanted:?}"), async || {
+                let of = |partition: i32| {
+                    let source = format!("source=\"{topic}/{partition}\"");
+                    shown(&metrics, &["relevo_source_lag", &source])
+                };
+                ([of(0)?, of(1)?] == wanted).then_some(())
             })
             .await
         };
-        let mut receiver = open(config(&server), consumer).await;
-        let came = take(&mut receiver, 9).await;
-        lag(9.0).await;
-        settle(&mut receiver, &came[..5]).await;
-        lag(4.0).await;
-        settle(&mut receiver, &came[5..]).await;
-        lag(0.0).await;
+        let quick = config(&server).setting("statistics.interval.ms", "200").unwrap();
+        let mut receiver = open(quick, consumer(&topic)).await;
+        let came = take(&mut receiver, 13).await;
+        let (zero, one): (Vec<_>, Vec<_>) = came.into_iter().partition(|m| partition_of(m) == 0);
+        lag([9.0, 4.0]).await;
+        settle(&mut receiver, &zero[..5]).await;
+        lag([4.0, 4.0]).await;
+        settle(&mut receiver, &one).await;
+        lag([4.0, 0.0]).await;
+        settle(&mut receiver, &zero[5..]).await;
+        lag([0.0, 0.0]).await;
         receiver.close().await.unwrap();
     });
 }

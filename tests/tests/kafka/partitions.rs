@@ -26,6 +26,11 @@ fn murmur2(data: &[u8]) -> i32 {
     (hash ^ (hash >> 15)) as i32
 }
 
+/// Where Java puts a key.
+pub(crate) fn partition_of_key(key: &str, partitions: i32) -> i32 {
+    (murmur2(key.as_bytes()) & 0x7fff_ffff) % partitions
+}
+
 #[test]
 fn the_hash_is_the_one_of_javas_own_tests() {
     for (text, hash) in [
@@ -54,8 +59,7 @@ fn a_key_goes_to_the_partition_where_java_and_python_look_for_it() {
         let found: BTreeMap<String, i32> =
             came.iter().map(|m| (m.key.clone().unwrap(), partition_of(m))).collect();
         for key in keys {
-            let java = (murmur2(key.as_bytes()) & 0x7fff_ffff) % 7;
-            assert_eq!(found.get(*key), Some(&java), "{key}");
+            assert_eq!(found.get(*key), Some(&partition_of_key(key, 7)), "{key}");
         }
         let bootstrap = server.bootstrap();
         let args = [&["partitions", &bootstrap, &topic], keys].concat();

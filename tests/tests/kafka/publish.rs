@@ -11,7 +11,7 @@ use relevo_core::event::Event;
 use relevo_testkit::eventually;
 use relevo_testkit::services::{KafkaOptions, unique_name};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 #[test]
@@ -33,6 +33,27 @@ fn every_compression_comes_back_as_it_was() {
     });
 }
 
+/// How the batches of a segment are compressed, by Kafka's numbers: the last three bits of a batch's attributes.
+fn codecs(segment: &[u8]) -> BTreeSet<u8> {
+    let (mut codecs, mut rest) = (BTreeSet::new(), segment);
+    while rest.len() > 22 {
+        codecs.insert(rest[22] & 7);
+        let length = u32::from_be_bytes(rest[8..12].try_into().unwrap());
+        rest = rest.get(12 + length as usize..).unwrap_or_default();
+    }
+    codecs
+}
+
+fn number_of(compression: Compression) -> u8 {
+    match compression {
+        Compression::None => 0,
+        Compression::Snappy => 2,
+        Compression::Lz4 => 3,
+        Compression::Zstd => 4,
+        other => panic!("what is {other:?}?"),
+    }
+}
+
 #[test]
 fn what_is_compressed_takes_less_room_on_the_brokers_disk() {
     run(async || {
@@ -44,7 +65,13 @@ fn what_is_compressed_takes_less_room_on_the_brokers_disk() {
                 (0..20).map(|n| event(&topic, &format!("k{n}"), &[b'z'; 20_000])).collect();
             store(config(&server).compression(compression), &events).await;
             let segment = server.data_folder().join(format!("{topic}-0/{:020}.log", 0));
-            sizes.insert(compression.as_str(), std::fs::metadata(&segment).unwrap().len());
+            let stored = std::fs::read(&segment).unwrap();
+            assert_eq!(
+                codecs(&stored),
+                BTreeSet::from([number_of(compression)]),
+                "{compression:?}"
+            );
+            sizes.insert(compression.as_str(), stored.len());
         }
         let plain = sizes.remove(Compression::None.as_str()).unwrap();
         assert!(plain > 400_000, "{plain}");
@@ -58,6 +85,7 @@ fn a_topics_own_limit_poisons_one_message_and_none_of_its_batch() {
         let Some(server) = shared().await else { return };
         let topic = topic_with(&server, json!({"max_message_bytes": 20_000})).await;
         let publisher = KafkaPublisher::new(config(&server).linger(Duration::from_millis(200)));
+        let mut stored = Vec::new();
         for _ in 0..2 {
             let mut events: Vec<Event> =
                 (0..9).map(|n| event(&topic, &format!("k{n}"), b"small")).collect();
@@ -67,7 +95,19 @@ fn a_topics_own_limit_poisons_one_message_and_none_of_its_batch() {
                 assert_eq!(class_of(confirm), expected, "{n}: {confirm:?}");
                 assert!(expected.is_some() || *confirm == Confirm::Stored, "{n}: {confirm:?}");
             }
+            events.remove(4);
+            stored.extend(events.iter().map(|event| event.id.to_string()));
         }
+        // What was sent again alone is stored once.
+        let mut receiver = open(config(&server), consumer(&topic)).await;
+        let came = take(&mut receiver, stored.len()).await;
+        let mut ids: Vec<&str> = came.iter().filter_map(|m| m.header("x-event-id")).collect();
+        ids.sort_unstable();
+        stored.sort_unstable();
+        assert_eq!(ids, stored);
+        settle(&mut receiver, &came).await;
+        let group = KafkaSubscriber::new(config(&server), consumer(&topic));
+        assert!(group.lag().await.unwrap().iter().all(|partition| partition.lag == 0));
     });
 }
 
