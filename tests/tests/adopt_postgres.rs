@@ -1,10 +1,13 @@
 //! What only a server with many writers can do to an adopted table.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
+use relevo_core::EventId;
+use relevo_core::dead_letters::{Answer, Why};
 use relevo_core::outbox::adopt::{Adopt, KeyOrder, Mapping, Role};
 use relevo_stores::postgres::PostgresStore;
 use relevo_testkit::services::PostgresOptions;
 use relevo_tests::adopt::cases::{counts, insert};
+use relevo_tests::adopt::why::of_row;
 use relevo_tests::adopt::{Database, Kind, Sink, Work, smartedify};
 use uuid::Uuid;
 
@@ -83,6 +86,47 @@ async fn a_row_that_somebody_holds_keeps_its_key_back_and_no_other() {
     let seen: Vec<String> = work.sink.wait_for(3).await.into_iter().map(|seen| seen.id).collect();
     assert_eq!(seen[1..], [ids[0].to_string(), ids[1].to_string()]);
     work.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_somebody_holds_names_the_session_and_what_follows_of_its_key_names_the_row() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    let ids: Vec<Uuid> = (0..3).map(|_| Uuid::now_v7()).collect();
+    for (key, n) in [("k", 0), ("k", 1)] {
+        db.run(&insert(ids[n], key, &format!(r#"{{"n": {n}}}"#))).await;
+    }
+    let holder = db.client().await;
+    let hold = format!(
+        "SET application_name = 'payroll'; BEGIN; SELECT 1 FROM outbox_events WHERE id = '{}' FOR UPDATE;",
+        ids[0]
+    );
+    holder.batch_execute(&hold).await.unwrap();
+    let work = Work::begin(db.clone(), mapping, Sink::new()).await;
+    db.run(&insert(ids[2], "other", "{}")).await;
+    work.sink.wait_for(1).await;
+    let why = of_row(&work.operate, ids[0]).await;
+    let Why::RowLocked { by } = &why else { panic!("{why:?}") };
+    assert_eq!((by.len(), by[0].application.as_str()), (1, "payroll"), "{why:?}");
+    assert_eq!(of_row(&work.operate, ids[1]).await, Why::BehindRow { row: ids[0].to_string() });
+    holder.batch_execute("COMMIT").await.unwrap();
+    work.sink.wait_for(3).await;
+    work.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_inside_an_open_transaction_is_unknown_and_its_session_is_named() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    let (_, operate) = db.adopt("events", mapping).await.unwrap();
+    let (id, writer) = (Uuid::now_v7(), db.client().await);
+    let begin = format!("SET application_name = 'payroll'; BEGIN; {}", insert(id, "k", "{}"));
+    writer.batch_execute(&begin).await.unwrap();
+    let answer = operate.why(EventId(id)).await.unwrap();
+    let Answer::Unknown { suspects, .. } = &answer else { panic!("{answer:?}") };
+    assert_eq!((suspects.len(), suspects[0].application.as_str()), (1, "payroll"), "{answer:?}");
+    writer.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(of_row(&operate, id).await, Why::NotRelayed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 //! - `database`: an owner's database, on a real server or in a file
 //! - `harness`: brings an adopted table before the conformance suite of stores
 //! - `sink`: a broker that remembers and fails on request
-//! - [`cases`]: what must hold on every database; [`chaos`]: what must hold while relays die
+//! - [`cases`]: what must hold on every database; [`chaos`]: what must hold while relays die; [`why`]: what is said of rows
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
@@ -12,6 +12,7 @@ pub mod chaos;
 mod database;
 mod harness;
 mod sink;
+pub mod why;
 
 pub use database::{Database, Kind, smartedify};
 pub use harness::AdoptedHarness;

@@ -102,6 +102,47 @@ pub enum Why {
     },
     /// It is newer than the newest tick: the next one takes it.
     WaitsForTick,
+    /// It is a row of an adopted table that no subscription relays.
+    NotRelayed,
+    /// It is a row of an adopted table whose own time has not come.
+    NotDue {
+        /// When it has.
+        until: DateTime<Utc>,
+    },
+    /// It is a row of an adopted table that somebody holds locked.
+    RowLocked {
+        /// Who.
+        by: Vec<OpenTransaction>,
+    },
+    /// It is a row of an adopted table; one of its key comes first, and somebody holds that one locked.
+    BehindRow {
+        /// The row that is held.
+        row: String,
+    },
+    /// It is a row of an adopted table that the next claims will get to.
+    Unclaimed {
+        /// A process that claims.
+        relay: String,
+        /// Seconds since its last sign of life.
+        silent_s: f64,
+        /// Rows that come first.
+        before: i64,
+    },
+    /// It is a row of an adopted table that says it was relayed; the log does not have it any more.
+    Marked {
+        /// When, if the table tells.
+        at: Option<DateTime<Utc>>,
+    },
+    /// Its row was moved to its owner's table of dead letters.
+    Buried {
+        /// That table.
+        table: String,
+    },
+    /// It is a row of an adopted table whose state is none of those to be relayed.
+    OtherState {
+        /// What the row says.
+        says: Option<String>,
+    },
 }
 
 impl Why {
@@ -146,6 +187,25 @@ pub enum Answer {
         created_at: DateTime<Utc>,
         /// For each subscription, why.
         subscriptions: Vec<(String, Why)>,
+    },
+    /// It is a row of an adopted table, and no event of the log: not yet, or not any more.
+    InTable {
+        /// The name under which the table was adopted.
+        adoption: String,
+        /// The table.
+        table: String,
+        /// The row's own id.
+        row: String,
+        /// Its topic, as far as there is one.
+        topic: Option<String>,
+        /// Its key.
+        key: Option<String>,
+        /// When it was made, if the table tells.
+        created_at: Option<DateTime<Utc>>,
+        /// Who relays the table.
+        subscription: Option<String>,
+        /// Why it is where it is.
+        why: Why,
     },
 }
 

@@ -5,10 +5,14 @@ use super::failure::{Outcome, exit};
 use super::output::Output;
 use super::show::{self, age, escaped, until};
 use chrono::{DateTime, Utc};
-use relevo_core::EventId;
 use relevo_core::dead_letters::{Answer, OpenTransaction, Why};
+use relevo_core::error::quoted;
+use relevo_core::{Error, EventId, Result};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+
+/// A relay that was silent for so many seconds is not at work.
+const SILENT_S: f64 = 30.0;
 
 /// Why is this event where it is?
 #[derive(Debug, clap::Args)]
@@ -16,20 +20,21 @@ use std::process::ExitCode;
 It answers for each subscription: delivered, waiting (for what, until when),
 dead, filtered out, held by whom. An event that is not there may still be
 inside an open transaction: the sessions that might hold it are named.
+A row of an adopted table is answered for before it is claimed, too; where its
+id is no UUID, say the row's own.
 
 Examples:
   relevo why 01990f6a-7d3c-7b53-9f0e-3f6f6f5f2a11
+  relevo why 42
   relevo tail -n 1 --json | jq -r .id | xargs relevo why")]
 pub(super) struct WhyArgs {
-    /// The event's id, a UUID
+    /// The event's id, a UUID; or the id of a row of an adopted table
     event: String,
 }
 
 impl WhyArgs {
     pub(super) async fn run(self, globals: &Globals, out: &Output) -> Outcome {
-        let event: EventId = self.event.parse()?;
-        let opened = globals.open_existing().await?;
-        let answer = opened.operate.why(event).await?;
+        let (event, answer) = self.ask(globals).await?;
         match out.json {
             true => out.json(&view(event, &answer))?,
             false => print(event, &answer, out)?,
@@ -41,8 +46,24 @@ impl WhyArgs {
     }
 }
 
+impl WhyArgs {
+    async fn ask(&self, globals: &Globals) -> Result<(EventId, Answer)> {
+        match self.event.parse::<EventId>() {
+            Ok(event) => Ok((event, globals.open_existing().await?.operate.why(event).await?)),
+            Err(no_id) => self.ask_of_row(globals, no_id).await,
+        }
+    }
+
+    /// What no table has is what it was: no id.
+    async fn ask_of_row(&self, globals: &Globals, no_id: Error) -> Result<(EventId, Answer)> {
+        let Ok(opened) = globals.open_existing().await else { return Err(no_id) };
+        opened.adopt.why_row(&self.event).await?.ok_or(no_id)
+    }
+}
+
 fn print(event: EventId, answer: &Answer, out: &Output) -> std::io::Result<()> {
     match answer {
+        Answer::InTable { .. } => print_row(event, answer, out)?,
         Answer::Unknown { suspects, past_retention } => {
             for line in unknown(event, suspects, *past_retention) {
                 out.line(line)?;
@@ -69,6 +90,26 @@ fn print(event: EventId, answer: &Answer, out: &Output) -> std::io::Result<()> {
     Ok(())
 }
 
+fn print_row(event: EventId, answer: &Answer, out: &Output) -> std::io::Result<()> {
+    let Answer::InTable { table, row, topic, key, created_at, subscription, why, .. } = answer
+    else {
+        return Ok(());
+    };
+    let said = |word: &str, value: &Option<String>| {
+        value.as_deref().map(|value| format!(", {word}{}", escaped(value))).unwrap_or_default()
+    };
+    let made = created_at.map(|at| format!(", written {}", show::time(at))).unwrap_or_default();
+    out.line(format!(
+        "{event}: row {} of the adopted table {}{}{}{made}",
+        escaped(row),
+        escaped(table),
+        said("", topic),
+        said("key ", key)
+    ))?;
+    let name = subscription.as_deref().unwrap_or("(nobody)");
+    out.labelled(&format!("  {}:", escaped(name)), &sentence(name, why))
+}
+
 fn unknown(event: EventId, suspects: &[OpenTransaction], past_retention: bool) -> Vec<String> {
     if past_retention {
         return vec![format!(
@@ -84,21 +125,17 @@ fn unknown(event: EventId, suspects: &[OpenTransaction], past_retention: bool) -
     let mut lines = vec![format!(
         "{event}: not in the log; never published, rolled back, or still inside one of these open transactions:"
     )];
-    lines.extend(suspects.iter().map(|it| {
-        format!(
-            "  pid {}{}, open for {}, {}: {}",
-            it.pid,
-            if it.application.is_empty() {
-                String::new()
-            } else {
-                format!(" ({})", escaped(&it.application))
-            },
-            age(it.open_s),
-            escaped(&it.state),
-            escaped(&it.query)
-        )
-    }));
+    lines.extend(suspects.iter().map(|it| format!("  {}", open_transaction(it))));
     lines
+}
+
+fn open_transaction(it: &OpenTransaction) -> String {
+    let application = match it.application.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", escaped(&it.application)),
+    };
+    let (pid, open, state) = (it.pid, age(it.open_s), escaped(&it.state));
+    format!("pid {pid}{application}, open for {open}, {state}: {}", escaped(&it.query))
 }
 
 fn due(due: Option<DateTime<Utc>>) -> String {
@@ -179,6 +216,54 @@ pub(super) fn sentence(subscription: &str, why: &Why) -> String {
         Why::WaitsForTick => {
             "waits: it is newer than the newest tick, the next one takes it".into()
         }
+        of_a_row => row_sentence(of_a_row),
+    }
+}
+
+/// The same of what is a row of an adopted table.
+fn row_sentence(why: &Why) -> String {
+    match why {
+        Why::NotRelayed => {
+            "waits: no subscription relays this table yet; a [subscription.NAME] with adopt = ... \
+                            and a daemon for it do"
+                .into()
+        }
+        Why::NotDue { until: at } => {
+            format!("waits for the time its row says: {}", due(Some(*at)))
+        }
+        Why::RowLocked { by } => {
+            let by: Vec<String> = by.iter().map(open_transaction).collect();
+            format!("not claimed yet: its row is locked by {}", by.join("; "))
+        }
+        Why::BehindRow { row } => format!(
+            "not claimed yet: row {} of its key comes first, and somebody holds that one locked",
+            escaped(row)
+        ),
+        Why::Unclaimed { relay, silent_s, .. } if *silent_s > SILENT_S => format!(
+            "not claimed yet: no relay runs; the last one, {}, was last heard of {} ago",
+            escaped(relay),
+            age(*silent_s)
+        ),
+        Why::Unclaimed { relay, silent_s, before } => format!(
+            "not claimed yet: {} takes it at one of its next looks{}; last heard of {} ago",
+            escaped(relay),
+            match before {
+                0 => String::new(),
+                before => format!(", {} come first", show::counted(*before, "row")),
+            },
+            age(*silent_s)
+        ),
+        Why::Marked { at } => {
+            let at = at.map(|at| format!(" since {}", show::time(at))).unwrap_or_default();
+            format!("delivered: its row is marked so{at}, and the log does not have it any more")
+        }
+        Why::Buried { table } => {
+            format!("failed for good: its row is in the table of dead letters, {}", escaped(table))
+        }
+        Why::OtherState { says } => format!(
+            "not to be relayed: its state is {}, none of those that are pending",
+            says.as_deref().map_or_else(|| "null".into(), |says| escaped(&quoted(says)))
+        ),
         other => format!("{other:?}"),
     }
 }
@@ -197,6 +282,15 @@ fn view(event: EventId, answer: &Answer) -> Value {
         };
         map.insert("subscriptions".into(), subscriptions.iter().map(one).collect());
     }
+    if let (Value::Object(map), Answer::InTable { subscription, why, .. }) = (&mut value, answer) {
+        let mut state = map.remove("why").unwrap_or(Value::Null);
+        if let Value::Object(fields) = &mut state {
+            let name = subscription.as_deref().unwrap_or_default();
+            fields.insert("subscription".into(), map.remove("subscription").unwrap_or_default());
+            fields.insert("sentence".into(), json!(sentence(name, why)));
+        }
+        map.insert("subscriptions".into(), json!([state]));
+    }
     if let Value::Object(map) = &mut value {
         map.insert("event".into(), json!(event.to_string()));
     }
@@ -206,6 +300,11 @@ fn view(event: EventId, answer: &Answer) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn session(pid: i32, open_s: f64) -> OpenTransaction {
+        let state = "idle in transaction".into();
+        OpenTransaction::new(pid, "shop".into(), open_s, state, "INSERT\nINTO".into())
+    }
 
     #[test]
     fn every_state_is_one_clear_sentence() {
@@ -272,6 +371,24 @@ mod tests {
             ),
             (Why::NobodyWorks { lane: 3 }, "nobody works lane 3"),
             (Why::WaitsForTick, "newer than the newest tick"),
+            (Why::NotRelayed, "no subscription relays this table"),
+            (Why::NotDue { until: soon }, "waits for the time its row says: "),
+            (
+                Why::RowLocked { by: vec![session(42, 65.0)] },
+                "its row is locked by pid 42 (shop), open for 1m 5s",
+            ),
+            (Why::BehindRow { row: text("r\n1") }, "row r\\n1 of its key comes first"),
+            (
+                Why::Unclaimed { relay: text("host-1"), silent_s: 1.5, before: 7 },
+                "host-1 takes it at one of its next looks, 7 rows come first; last heard of 1.5s ago",
+            ),
+            (
+                Why::Unclaimed { relay: text("host-1"), silent_s: 7200.0, before: 0 },
+                "no relay runs; the last one, host-1, was last heard of 2h",
+            ),
+            (Why::Marked { at: Some(soon) }, "delivered: its row is marked so since "),
+            (Why::Buried { table: text("dlq") }, "in the table of dead letters, dlq"),
+            (Why::OtherState { says: Some(text("HELD")) }, "its state is \"HELD\", none of those"),
         ] {
             let sentence = sentence("s", &why);
             assert!(sentence.contains(part) && !sentence.contains('\n'), "{sentence}");
@@ -280,13 +397,7 @@ mod tests {
 
     #[test]
     fn an_unknown_event_names_the_sessions_that_may_hold_it() {
-        let held = OpenTransaction::new(
-            42,
-            "shop".into(),
-            65.0,
-            "idle in transaction".into(),
-            "INSERT\nINTO".into(),
-        );
+        let held = session(42, 65.0);
         let lines = unknown(EventId::fresh(), &[held], false).join("\n");
         assert!(
             lines.contains("pid 42 (shop), open for 1m 5s, idle in transaction: INSERT\\nINTO"),

@@ -49,3 +49,37 @@ fn what_does_not_fit_is_told_with_its_reason() {
     scratch.fails(3, &["adopt", "check", "x", "--store", "sqlite:nowhere.db"]);
     assert!(!scratch.path("nowhere.db").exists());
 }
+
+/// Whoever asks needs no configuration: what the columns mean lies beside the table once it was adopted.
+#[test]
+fn why_answers_for_a_row_that_nobody_has_claimed() {
+    let scratch = with_table(TABLE);
+    let sql = "INSERT INTO \"Messages\" VALUES (7, 'a.b', '{}', '2026-01-01T00:00:00Z', NULL)";
+    rusqlite::Connection::open(scratch.path("app.db")).unwrap().execute_batch(sql).unwrap();
+    let said = scratch.ok(&check(&["Messages"]));
+    let (_, mapping) = said.split_once("\n\n").unwrap();
+    let around = "[store.main]\nurl = \"sqlite:app.db\"\n[broker.out]\nurl = \"stdout:\"\n[subscription.m]\nadopt = \"messages\"\n";
+    scratch.write("relevo.toml", format!("{around}{mapping}"));
+    scratch.ok(&["migrate"]);
+    scratch.fails(2, &["why", "7"]);
+    let file = scratch.path("app.db");
+    crate::support::block_on(async {
+        let store =
+            relevo_stores::sqlite::SqliteStore::open_existing(file.to_str().unwrap()).unwrap();
+        let config = relevo_daemon::config::Config::load(&scratch.path("relevo.toml")).unwrap();
+        store.adopt("messages", config.adopted["messages"].mapping.clone()).await.unwrap();
+    });
+    std::fs::remove_file(scratch.path("relevo.toml")).unwrap();
+    let ask = ["why", "7", "--store", "sqlite:app.db"];
+    let said = scratch.ok(&ask);
+    for part in ["row 7 of the adopted table Messages", "a.b", "no subscription relays this table"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let json = scratch.json(&ask);
+    assert_eq!(json["found"], "in_table");
+    assert_eq!(json["subscriptions"][0]["state"], "not_relayed", "{json}");
+    let event = json["event"].as_str().unwrap();
+    assert_eq!(scratch.json(&["why", event, "--store", "sqlite:app.db"])["row"], "7");
+    scratch.fails(2, &["why", "8", "--store", "sqlite:app.db"]);
+}

@@ -4,7 +4,7 @@ use super::PostgresStore;
 use super::retention::{floor_of_all, segments};
 use super::session::{Session, args};
 use super::status::subscriptions;
-use super::why::suspects;
+use super::why::{THE_LOG, suspects};
 use chrono::{DateTime, Utc};
 use relevo_core::Result;
 use relevo_core::dead_letters::{Finding, Level, SubscriptionStatus};
@@ -89,7 +89,7 @@ async fn clock(session: &Session) -> Result<Finding> {
 }
 
 async fn open_transactions(session: &Session) -> Result<Vec<Finding>> {
-    let open = suspects(session).await?;
+    let open = suspects(session, THE_LOG).await?;
     let long = open.iter().filter(|open| open.open_s > LONG_S).map(|open| {
         let text = format!(
             "session {} ({}) has had a transaction with events open for {:.0} s, {}: {}; they appear when it commits",

@@ -38,8 +38,13 @@ struct Reader {
 impl PostgresStore {
     pub(crate) async fn answer_why(&self, event: EventId) -> Result<Answer> {
         let session = self.session().await?;
-        let Some(place) = find(&session, event).await? else {
-            let suspects = suspects(&session).await?;
+        let found = find(&session, event).await?;
+        let inbox = found.as_ref().and_then(|place| place.inbox.as_deref());
+        if let Some(answer) = self.why_in_table(&session, event, found.is_some(), inbox).await? {
+            return Ok(answer);
+        }
+        let Some(place) = found else {
+            let suspects = suspects(&session, THE_LOG_AND_TABLES).await?;
             return Ok(Answer::Unknown {
                 suspects,
                 past_retention: past_retention(&session, event).await?,
@@ -271,10 +276,16 @@ async fn owner(
     }))
 }
 
-/// Sessions (and prepared transactions) that wrote to the log and have not ended: whoever may hold the event. Locks
+/// What a session wrote to that may hold back an event of the log.
+pub(super) const THE_LOG: &str = "SELECT 'relevo.outbox'::regclass";
+/// The same of any event: a row of an adopted table is one, too.
+const THE_LOG_AND_TABLES: &str = "SELECT 'relevo.outbox'::regclass UNION ALL SELECT to_regclass(format('%I.%I',
+    split_part(o.table_name, '.', 1), substr(o.table_name, strpos(o.table_name, '.') + 1))) FROM relevo.adopted o";
+
+/// Sessions (and prepared transactions) that wrote to one of these and have not ended: whoever may hold the event. Locks
 /// are for everybody to see; what a session of another user does is shown only to those with pg_read_all_stats.
-pub(crate) async fn suspects(session: &Session) -> Result<Vec<OpenTransaction>> {
-    let sql = "SELECT DISTINCT coalesce(l.pid, 0), coalesce(a.application_name, p.gid, ''),
+pub(crate) async fn suspects(session: &Session, relations: &str) -> Result<Vec<OpenTransaction>> {
+    let sql = format!("SELECT DISTINCT coalesce(l.pid, 0), coalesce(a.application_name, p.gid, ''),
                       coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))::float8, 0),
                       CASE WHEN l.pid IS NULL THEN 'prepared' ELSE coalesce(a.state, 'not shown to this user') END,
                       coalesce(left(a.query, 200), CASE WHEN l.pid IS NULL THEN 'COMMIT PREPARED ' || quote_literal(p.gid) END, '')
@@ -283,11 +294,12 @@ pub(crate) async fn suspects(session: &Session) -> Result<Vec<OpenTransaction>> 
                  LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid'
                       AND x.virtualtransaction = l.virtualtransaction
                  LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
-                WHERE l.locktype = 'relation' AND l.relation = 'relevo.outbox'::regclass AND l.granted
+                WHERE l.locktype = 'relation' AND l.granted
+                  AND l.relation IN ({relations})
                   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
                   AND l.mode = 'RowExclusiveLock' AND l.pid IS DISTINCT FROM pg_backend_pid()
-                ORDER BY 3 DESC";
-    let rows = session.query(sql, args![]).await?;
+                ORDER BY 3 DESC");
+    let rows = session.query(&sql, args![]).await?;
     let open = |row: &Row| {
         OpenTransaction::new(row.get(0), row.get(1), row.get(2), row.get(3), row.get(4))
     };

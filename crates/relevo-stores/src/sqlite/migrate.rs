@@ -41,6 +41,12 @@ const MIGRATIONS: &[Migration] = &[
         name: "adopt",
         sql: include_str!("migrations/0005_adopt.sql"),
     },
+    Migration {
+        number: 6,
+        oldest: 3,
+        name: "adopt mapping",
+        sql: include_str!("migrations/0006_adopt_mapping.sql"),
+    },
 ];
 
 const REGISTER: &str = "CREATE TABLE IF NOT EXISTS relevo_schema (

@@ -1,5 +1,6 @@
 //! Why is this event where it is? Walks the same tables as the relay does.
 
+use super::adopt::why::why_in_table;
 use super::errors::Sql;
 use super::retention::dropped_until;
 use super::rows::{now, text, time};
@@ -26,7 +27,12 @@ struct Found {
 
 /// Why an event is where it is.
 pub(super) fn why(tx: &Transaction<'_>, id: EventId) -> Sql<Answer> {
-    let Some(found) = find(tx, id)? else {
+    let found = find(tx, id)?;
+    let inbox = found.as_ref().and_then(|found| found.inbox.as_deref());
+    if let Some(answer) = why_in_table(tx, id, found.is_some(), inbox)? {
+        return Ok(answer);
+    }
+    let Some(found) = found else {
         // One writer at a time, in any process: SQLite does not tell who it is.
         return Ok(Answer::Unknown {
             suspects: Vec::new(),

@@ -1,13 +1,14 @@
 use super::names::{TableName, check_name};
 use crate::error::{Error, Kind, Result, quoted};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 macro_rules! roles {
     ($($role:ident = $word:literal, $meaning:literal;)*) => {
         /// What a column is to Relevo.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[non_exhaustive]
-        pub enum Role { $(#[doc = $meaning] $role,)* }
+        pub enum Role { $(#[doc = $meaning] #[serde(rename = $word)] $role,)* }
 
         impl Role {
             /// Every role there is.
@@ -59,7 +60,8 @@ impl Role {
 }
 
 /// Where the topic comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TopicFrom {
     /// The column [`Role::Topic`], after this prefix.
     Column {
@@ -71,7 +73,8 @@ pub enum TopicFrom {
 }
 
 /// Where the key comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum KeyFrom {
     /// The column [`Role::Key`]; none, if it is not mapped: every row has an order of its own.
     Column,
@@ -80,7 +83,7 @@ pub enum KeyFrom {
 }
 
 /// A column that says in words what became of a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The column.
     pub column: String,
@@ -93,7 +96,7 @@ pub struct Status {
 }
 
 /// The owner's table of dead letters. Columns of the same name are copied.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadTable {
     /// The table.
     pub table: TableName,
@@ -101,8 +104,9 @@ pub struct DeadTable {
     pub columns: BTreeMap<Role, String>,
 }
 
-/// What the columns of an existing outbox table mean.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the columns of an existing outbox table mean. As JSON it lies beside the table, for whoever asks about a row
+/// without the configuration that maps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Mapping {
     /// The table.

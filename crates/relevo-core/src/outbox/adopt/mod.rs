@@ -8,6 +8,7 @@
 //! - [`TableShape`]: a table as the database describes it
 //! - [`judge`], [`propose`]: does a mapping fit, what can be promised, which mapping is likely
 //! - [`RawRow`], [`sort_out`]: from rows to events, in an order that holds
+//! - [`RowSeen`]: why a row is no event of the log
 
 mod judge;
 mod mapping;
@@ -17,6 +18,7 @@ mod presets;
 mod propose;
 mod rows;
 mod shape;
+mod why;
 
 pub use judge::{KeyOrder, Verdict, judge};
 pub use mapping::{DeadTable, KeyFrom, Mapping, Role, Status, TopicFrom};
@@ -24,10 +26,13 @@ pub use marks::{Failure, Marks};
 pub use names::{TableName, literal, quoted_name};
 pub use presets::Preset;
 pub use propose::propose;
-pub use rows::{Claims, Fit, Harvest, RawRow, Unfit, inbox_of, sort_out};
+pub use rows::{Claims, Fit, Harvest, RawRow, Unfit, event_id, inbox_of, key_of, sort_out};
 pub use shape::{ColumnShape, IndexShape, Sort, TableShape};
+pub use why::RowSeen;
 
+use crate::dead_letters::Answer;
 use crate::error::Result;
+use crate::event::EventId;
 use crate::outbox::{Retention, Store};
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -40,6 +45,9 @@ pub trait Adopt: Send + Sync + 'static {
 
     /// What can be said of a mapping and its table. Changes nothing.
     async fn judge_mapping(&self, mapping: &Mapping) -> Result<Verdict>;
+
+    /// Why is the event of this row where it is? For a row as its owner knows it; `None` if no adopted table has it.
+    async fn why_row(&self, row: &str) -> Result<Option<(EventId, Answer)>>;
 
     /// Adopts a table under a name. Refuses a mapping that does not fit it.
     async fn adopt_table(&self, name: &str, mapping: Mapping) -> Result<Arc<dyn AdoptedTable>>;

@@ -1,11 +1,12 @@
 use crate::error::{Error, Kind, Result, quoted};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// No name of a table or column is longer (PostgreSQL cuts longer ones silently).
 const NAME_BYTES: usize = 63;
 
 /// A table's name, with its schema where it has one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableName {
     /// The schema, if it is named.
     pub schema: Option<String>,

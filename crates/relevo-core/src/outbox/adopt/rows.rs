@@ -108,10 +108,15 @@ pub fn inbox_of(adoption: &str) -> String {
 }
 
 /// Sorts rows, given in the table's order, into those to claim, those that make no event, and those to leave: a row
-/// that somebody holds is passed over (`SKIP LOCKED`), and with it everything of its key, or order would be lost.
-pub fn sort_out<I>(mapping: &Mapping, adoption: &str, rows: Vec<RawRow<I>>) -> Harvest<I> {
+/// that somebody holds is passed over (`SKIP LOCKED`), and with it everything of its key, or order would be lost: also in
+/// what comes after these rows, if it is given the same `held_keys`.
+pub fn sort_out<I>(
+    mapping: &Mapping,
+    adoption: &str,
+    rows: Vec<RawRow<I>>,
+    held_keys: &mut HashSet<String>,
+) -> Harvest<I> {
     let mut harvest = Harvest { fit: Vec::new(), unfit: Vec::new(), held: 0 };
-    let mut held_keys: HashSet<String> = HashSet::new();
     for row in rows {
         let id = event_id(adoption, &row.id);
         let key = key_of(mapping, &row);
@@ -137,8 +142,8 @@ pub fn sort_out<I>(mapping: &Mapping, adoption: &str, rows: Vec<RawRow<I>>) -> H
     harvest
 }
 
-/// The row's own id if it is a UUID; otherwise one that is always the same for this row.
-fn event_id(adoption: &str, id: &str) -> EventId {
+/// The id of a row's event: the row's own if it is a UUID; otherwise one that is always the same for this row.
+pub fn event_id(adoption: &str, id: &str) -> EventId {
     EventId(Uuid::parse_str(id).unwrap_or_else(|_| {
         let digest =
             Md5::new().chain_update(adoption).chain_update([0]).chain_update(id).finalize();
@@ -146,7 +151,8 @@ fn event_id(adoption: &str, id: &str) -> EventId {
     }))
 }
 
-fn key_of<I>(mapping: &Mapping, row: &RawRow<I>) -> Option<String> {
+/// The key of a row's event.
+pub fn key_of<I>(mapping: &Mapping, row: &RawRow<I>) -> Option<String> {
     let KeyFrom::Payload(path) = &mapping.key else { return row.key.clone() };
     let mut json: serde_json::Value = serde_json::from_slice(row.payload.as_deref()?).ok()?;
     for word in path {
@@ -234,12 +240,16 @@ mod tests {
             row("2", "ticket.created", r#"{"ticketId": 8}"#, false),
             row("3", "ticket.assigned", r#"{"ticketId": 7}"#, false),
         ];
-        let harvest = sort_out(&ticketflow(), "tickets", rows);
+        let mut held_keys = HashSet::new();
+        let harvest = sort_out(&ticketflow(), "tickets", rows, &mut held_keys);
         let keys: Vec<_> = harvest.fit.iter().map(|fit| fit.event.key.as_deref()).collect();
         assert_eq!((keys, harvest.held), (vec![Some("8")], 2));
         let event = &harvest.fit[0].event;
         assert_eq!(event.headers.get(header::CORRELATION_ID), Some("c-1"));
         assert_eq!(event.headers.get(header::INBOX), Some("adopt:tickets"));
+        let later = vec![row("4", "ticket.assigned", r#"{"ticketId": 7}"#, false)];
+        let harvest = sort_out(&ticketflow(), "tickets", later, &mut held_keys);
+        assert_eq!((harvest.fit.len(), harvest.held), (0, 1), "in the next claim, too");
     }
 
     #[test]
@@ -251,7 +261,7 @@ mod tests {
             row("3", "a", &"x".repeat(2 << 20), false),
             RawRow { headers: Some(r#"{"relevo-inbox": "x"}"#.into()), ..row("4", "a", "", false) },
         ];
-        let harvest = sort_out(&ticketflow(), "tickets", rows);
+        let harvest = sort_out(&ticketflow(), "tickets", rows, &mut HashSet::new());
         let kinds: Vec<Kind> = harvest.unfit.iter().map(|unfit| unfit.error.kind()).collect();
         assert_eq!(
             kinds,

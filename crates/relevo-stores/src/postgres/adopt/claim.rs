@@ -13,6 +13,7 @@ use bytes::Bytes;
 use relevo_core::event::{lane_of, order_key};
 use relevo_core::outbox::adopt::{Failure, Fit, Harvest, Pending, RawRow, Unfit, sort_out};
 use relevo_core::{Result, telemetry};
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -26,40 +27,85 @@ const ALONE: &str = "SELECT FROM relevo.adopted WHERE name = $1 FOR UPDATE SKIP 
 /// More are not counted.
 const MOST_COUNTED: i64 = 100_000;
 
+/// Claims one after another, of what one look found.
+#[derive(Default)]
+struct Pass {
+    /// What the look found and nobody claimed yet.
+    ids: VecDeque<String>,
+    looked: bool,
+    /// Keys of rows that others hold: what follows of them is left as well.
+    held_keys: HashSet<String>,
+    held: usize,
+    claimed: usize,
+}
+
 impl Adopted {
-    /// Claims pending rows; answers how many.
+    /// Claims pending rows, in short transactions; answers how many.
     pub(super) async fn claim(&self, max_rows: usize, max_bytes: usize) -> Result<usize> {
         let session = self.store.session().await?;
+        let mut pass = Pass::default();
+        while self.claim_some(&session, &mut pass, max_rows, max_bytes).await? {}
+        if pass.looked {
+            self.held.store(pass.held.min(MOST_HELD), Relaxed);
+        }
+        Ok(pass.claimed)
+    }
+
+    /// One transaction; false if it was the last of its pass.
+    async fn claim_some(
+        &self,
+        session: &Session,
+        pass: &mut Pass,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<bool> {
         let tx = session.begin_by_index().await?;
         if tx.query_opt(ALONE, args![&*self.name]).await?.is_none() {
             tx.rollback().await?;
-            return Ok(0);
+            return Ok(false);
         }
-        // Behind rows that others hold there are some that nobody does.
-        let held = self.held.load(Relaxed);
-        let rows = self.look(&tx, max_rows + held, max_bytes).await?;
-        if rows.is_empty() {
-            tx.rollback().await?;
-            return Ok(0);
+        if !pass.looked {
+            // Behind rows that others hold there are some that nobody does.
+            pass.ids = self.look(&tx, max_rows + self.held.load(Relaxed)).await?;
+            pass.looked = true;
         }
-        let mut harvest = sort_out(&self.statements.mapping, &self.name, rows);
-        harvest.fit.truncate(max_rows);
-        self.held.store(harvest.held.min(MOST_HELD), Relaxed);
-        self.take(&tx, &harvest).await?;
-        tx.commit().await.map_err(on_commit)?;
+        let ids: Vec<String> = pass.ids.drain(..self.claim_rows.min(pass.ids.len())).collect();
+        let rows = match ids.is_empty() {
+            true => Vec::new(),
+            false => self.rows(&tx, &ids, max_bytes).await?,
+        };
+        // Some were too large for one claim, or somebody was quicker: what follows of their keys waits for the next look.
+        let all_came = rows.len() == ids.len();
+        let harvest = sort_out(&self.statements.mapping, &self.name, rows, &mut pass.held_keys);
+        pass.held += harvest.held;
+        let claimed = harvest.fit.len() + harvest.unfit.len();
+        match claimed {
+            0 => tx.rollback().await?,
+            _ => {
+                self.take(&tx, &harvest).await?;
+                tx.commit().await.map_err(on_commit)?;
+            }
+        }
         self.tell(&harvest);
-        Ok(harvest.fit.len() + harvest.unfit.len())
+        pass.claimed += claimed;
+        Ok(all_came && !pass.ids.is_empty() && pass.claimed < max_rows)
     }
 
-    async fn look(
+    async fn look(&self, session: &Session, max_rows: usize) -> Result<VecDeque<String>> {
+        let args = args![&*self.name, max_rows.max(1) as i64];
+        let found = session.query(&self.statements.look, args).await?;
+        Ok(found.iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn rows(
         &self,
         session: &Session,
-        max_rows: usize,
+        ids: &[String],
         max_bytes: usize,
     ) -> Result<Vec<RawRow<String>>> {
-        let (rows, bytes) = (max_rows.max(1) as i64, max_bytes.min(1 << 40) as i64);
-        let args = args![&*self.name, rows, bytes];
-        let found = session.query(&self.statements.look, args).await?;
+        let bytes = max_bytes.min(1 << 40) as i64;
+        let args = args![&*self.name, ids.to_vec(), bytes];
+        let found = session.query(&self.statements.claim, args).await?;
         Ok(found.iter().map(|row| raw(row, self.statements.content_type)).collect())
     }
 
@@ -118,7 +164,7 @@ fn identities(harvest: &Harvest<String>) -> (Vec<&str>, Vec<Uuid>) {
     fit.chain(unfit).unzip()
 }
 
-fn raw(row: &Row, content_type: &'static str) -> RawRow<String> {
+pub(super) fn raw(row: &Row, content_type: &'static str) -> RawRow<String> {
     let id: String = row.get(0);
     RawRow {
         row: id.clone(),

@@ -4,20 +4,23 @@
 //! - `statements`: the SQL for one mapping, put together once
 //! - `claim`: pending rows into the log, in short transactions
 //! - `marks`: what became of them, in the owner's columns
+//! - `why`: why a row is no event of the log
 
 mod claim;
 mod marks;
 mod shape;
 mod statements;
+mod why;
 
 use super::PostgresStore;
 use super::errors::error;
 use super::session::{Session, args};
 use async_trait::async_trait;
-use relevo_core::event::{Event, TopicFilter, header};
+use relevo_core::dead_letters::Answer;
+use relevo_core::event::{Event, EventId, TopicFilter, header};
 use relevo_core::outbox::adopt::{
-    Adopt, AdoptedTable, Claims, KeyOrder, Mapping, Pending, TableName, TableShape, Verdict,
-    inbox_of, judge,
+    Adopt, AdoptedTable, KeyOrder, Mapping, Pending, TableName, TableShape, Verdict, inbox_of,
+    judge,
 };
 use relevo_core::outbox::{
     Beat, Capabilities, Claim, Fleet, LaneChange, LaneId, LaneState, MemberId, Page, PageRequest,
@@ -60,7 +63,7 @@ impl PostgresStore {
         self.require_current(&session).await?;
         let (table, dead) = shapes(&session, &mapping).await?;
         let order = judge(&mapping, &table, dead.as_ref()).require(&table)?;
-        register(&session, name, &table.name).await?;
+        register(&session, name, &table.name, &mapping).await?;
         let statements = Statements::new(&mapping, &table, dead.as_ref(), &order)?;
         let (store, statements) = (self.clone(), Arc::new(statements));
         let (name, claim_rows) = (name.into(), claim::MOST_ROWS);
@@ -80,6 +83,10 @@ impl Adopt for PostgresStore {
         Ok(judge(mapping, &table, dead.as_ref()))
     }
 
+    async fn why_row(&self, row: &str) -> Result<Option<(EventId, Answer)>> {
+        self.answer_why_row(row).await
+    }
+
     async fn adopt_table(&self, name: &str, mapping: Mapping) -> Result<Arc<dyn AdoptedTable>> {
         Ok(Arc::new(self.adopt(name, mapping).await?))
     }
@@ -94,11 +101,18 @@ async fn shapes(session: &Session, mapping: &Mapping) -> Result<(TableShape, Opt
     Ok((table, dead))
 }
 
-/// A name stays with its table: claims tell rows by their ids alone.
-async fn register(session: &Session, name: &str, table: &TableName) -> Result<()> {
-    let table = table.to_string();
-    let sql = "INSERT INTO relevo.adopted (name, table_name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
-    session.execute(sql, args![name, table]).await?;
+/// A name stays with its table: claims tell rows by their ids alone. What its columns mean may change.
+async fn register(
+    session: &Session,
+    name: &str,
+    table: &TableName,
+    mapping: &Mapping,
+) -> Result<()> {
+    let (table, mapping) = (table.to_string(), serde_json::to_string(mapping).unwrap_or_default());
+    let sql = "INSERT INTO relevo.adopted AS a (name, table_name, mapping) VALUES ($1, $2, $3::text::jsonb)
+               ON CONFLICT (name) DO UPDATE SET mapping = excluded.mapping
+                WHERE a.table_name = excluded.table_name AND a.mapping IS DISTINCT FROM excluded.mapping";
+    session.execute(sql, args![name, table, mapping]).await?;
     let sql = "SELECT table_name FROM relevo.adopted WHERE name = $1";
     let known: String = session.query_one(sql, args![name]).await?.get(0);
     if known != table {
@@ -207,10 +221,7 @@ impl Store for Adopted {
     /// Pending rows are claimed whenever a new window of the log is opened.
     async fn read_page(&self, request: &PageRequest) -> Result<Page> {
         if request.position.to.is_none() {
-            let mut claims = Claims::new(request.max_rows, self.claim_rows);
-            while let Some(rows) = claims.next_claim() {
-                claims.got(self.claim(rows, request.max_bytes).await?);
-            }
+            self.claim(request.max_rows, request.max_bytes).await?;
         }
         let mut page = self.store.read_page(request).await?;
         page.rows.retain_mut(|row| self.take_own(&mut row.event));

@@ -8,8 +8,10 @@ use relevo_core::{Error, Kind, Result};
 
 /// What is asked of the adopted table.
 pub(super) struct Statements {
-    /// `$1` adoption, `$2` rows, `$3` payload bytes.
+    /// `$1` adoption, `$2` most rows: the ids of what may be claimed, in order.
     pub(super) look: String,
+    /// `$1` adoption, `$2` ids, `$3` payload bytes.
+    pub(super) claim: String,
     /// `$1` adoption, `$2` events: what was moved to the dead-letter table comes back.
     pub(super) restore: Option<String>,
     /// `$1` adoption, `$2` events.
@@ -31,7 +33,11 @@ pub(super) struct Statements {
 /// What the failures of several events are joined as.
 const FAILURES: &str = "unnest($2::uuid[], $3::int[], $4::float8[], $5::text[], $6::text[]) AS p (event, attempts, retry_in, error, class)";
 
-struct Maker<'m> {
+/// Does the transaction that last wrote into a row, or locked it, still run? (Of several that share a lock, none is told.)
+const HELD: &str = "coalesce(t.xmax IN (SELECT l.transactionid FROM pg_locks l WHERE l.locktype = 'transactionid' AND l.granted
+     AND l.pid IS DISTINCT FROM pg_backend_pid()), false)";
+
+pub(super) struct Maker<'m> {
     mapping: &'m Mapping,
     table: &'m TableShape,
     /// The column of the id, as SQL names it, and its type.
@@ -53,6 +59,7 @@ impl Statements {
         let dead = restore.iter().cloned().chain(maker.dead(tables)).collect();
         Ok(Self {
             look: maker.look(order),
+            claim: maker.claim(order),
             restore,
             published: maker.published(),
             failed: maker.failed(),
@@ -66,14 +73,14 @@ impl Statements {
 }
 
 impl<'m> Maker<'m> {
-    fn new(mapping: &'m Mapping, table: &'m TableShape) -> Result<Self> {
+    pub(super) fn new(mapping: &'m Mapping, table: &'m TableShape) -> Result<Self> {
         let id = mapping.column(Role::Id).and_then(|name| table.column(name));
         let missing = || Error::new(Kind::UnfitTable, format!("{} has no id", table.name));
         let id = id.ok_or_else(missing)?;
         Ok(Self { mapping, table, id: quoted_name(&id.name), id_type: &id.type_name })
     }
 
-    fn shape(&self, role: Role) -> Option<&'m ColumnShape> {
+    pub(super) fn shape(&self, role: Role) -> Option<&'m ColumnShape> {
         self.mapping.column(role).and_then(|name| self.table.column(name))
     }
 
@@ -93,7 +100,7 @@ impl<'m> Maker<'m> {
         }
     }
 
-    fn content_type(&self) -> &'static str {
+    pub(super) fn content_type(&self) -> &'static str {
         match self.shape(Role::Payload).map(|column| column.sort) {
             Some(Sort::Json | Sort::Text) => "application/json",
             _ => "application/octet-stream",
@@ -116,8 +123,7 @@ impl<'m> Maker<'m> {
 
     /// When a row was made, within what every calendar has.
     fn created(&self) -> String {
-        let bounded = |time| format!("least(greatest({time}, '0001-01-01Z'), '9999-12-31Z')");
-        self.time(Role::CreatedAt).map_or_else(|| "NULL::timestamptz".into(), bounded)
+        self.time(Role::CreatedAt).map_or_else(|| "NULL::timestamptz".into(), |time| bounded(&time))
     }
 
     fn due(&self) -> String {
@@ -154,9 +160,20 @@ impl<'m> Maker<'m> {
         format!("{}, t.{}", by.join(", "), self.id)
     }
 
-    /// Pending rows in order, with what others hold told apart. A transaction that changes rows locks what it claims;
-    /// where rows must never be changed, nothing is locked.
+    /// What may be claimed, in order. Each look goes past all that is claimed and not settled yet, so there is one for many
+    /// claims. What commits later than it and belongs before something in it was not there when that was inserted.
     fn look(&self, order: &KeyOrder) -> String {
+        let (table, id) = (self.table.name.sql(), &self.id);
+        let (pending, due) = (self.mapping.pending_sql("t"), self.due());
+        let (unclaimed, order) = (self.unclaimed(), self.order_by(order));
+        format!(
+            "SELECT t.{id}::text FROM {table} t WHERE {pending} AND {due} AND {unclaimed} ORDER BY {order} LIMIT $2"
+        )
+    }
+
+    /// Of these rows those that may still be claimed, in order, with what others hold told apart. A transaction that
+    /// changes rows locks what it claims; where rows must never be changed, nothing is locked.
+    fn claim(&self, order: &KeyOrder) -> String {
         let (table, id, id_type) = (self.table.name.sql(), &self.id, self.id_type);
         let pending = self.mapping.pending_sql("t");
         let had = if self.mapping.changes_rows() {
@@ -172,7 +189,8 @@ impl<'m> Maker<'m> {
                 SELECT x.*, row_number() OVER () AS place FROM (
                     SELECT t.{id}::text AS row_id, {topic} AS topic, {key} AS key, {kind} AS kind, {payload} AS payload,
                            {headers} AS headers, {correlation} AS correlation_id, {tenant} AS tenant, {created} AS created_at
-                      FROM {table} t WHERE {pending} AND {due} AND {unclaimed} ORDER BY {order} LIMIT $2) x),
+                      FROM {table} t WHERE t.{id} = ANY ($2::text[]::{id_type}[]) AND {pending} AND {due} AND {unclaimed}
+                     ORDER BY {order}) x),
             bounded AS MATERIALIZED (
                 SELECT s.* FROM (
                     SELECT q.*, sum(octet_length(q.payload)) OVER (ORDER BY q.place) AS so_far FROM seen q) s
@@ -192,6 +210,63 @@ impl<'m> Maker<'m> {
             unclaimed = self.unclaimed(),
             order = self.order_by(order),
         )
+    }
+
+    /// `$1` adoption, `$2` ids as text: a row whatever its state, as [`Self::claim`] reads it; then is it pending, is it
+    /// unclaimed, not before when, published when, its state, and whose transaction holds it.
+    pub(super) fn one(&self) -> String {
+        let (table, id, id_type) = (self.table.name.sql(), &self.id, self.id_type);
+        let time = |role| self.time(role).unwrap_or_else(|| "NULL::timestamptz".into());
+        let (due, published) = (time(Role::NextAttemptAt), time(Role::PublishedAt));
+        let status = self.mapping.status.as_ref().map_or_else(
+            || "NULL::text".into(),
+            |status| format!("t.{}::text", quoted_name(&status.column)),
+        );
+        format!(
+            "SELECT t.{id}::text, {topic}, {key}, {kind}, {payload}, {headers}, {correlation}, {tenant}, {created}, {HELD},
+                    coalesce({pending}, false), {unclaimed}, CASE WHEN {due} > clock_timestamp() THEN {due_shown} END,
+                    {published_shown}, {status}, t.xmax::text
+               FROM {table} t WHERE t.{id} = ANY ($2::text[]::{id_type}[])",
+            topic = self.text(Role::Topic),
+            key = self.text(Role::Key),
+            kind = self.text(Role::Type),
+            payload = self.payload(),
+            headers = self.text(Role::Headers),
+            correlation = self.text(Role::CorrelationId),
+            tenant = self.text(Role::Tenant),
+            created = self.created(),
+            pending = self.mapping.pending_sql("t"),
+            unclaimed = self.unclaimed(),
+            due_shown = bounded(&due),
+            published_shown = bounded(&published),
+        )
+    }
+
+    /// `$1` adoption, `$2` a row's id: that row and those that somebody holds, as [`Self::one`] begins, with their places
+    /// in the order of claims.
+    pub(super) fn queue(&self, order: &KeyOrder) -> String {
+        format!(
+            "SELECT q.row_id, NULL::text, q.key, NULL::text, q.payload, NULL::text, NULL::text, NULL::text, NULL::timestamptz,
+                    q.held, q.place FROM (
+                SELECT t.{id}::text AS row_id, {key} AS key, {payload} AS payload, {HELD} AS held, row_number() OVER (ORDER BY {order}) AS place
+                  FROM {table} t WHERE {pending} AND {due} AND {unclaimed}) q
+              WHERE q.held OR q.row_id = $2 ORDER BY q.place LIMIT 1000",
+            id = self.id,
+            table = self.table.name.sql(),
+            key = self.text(Role::Key),
+            payload = self.payload(),
+            pending = self.mapping.pending_sql("t"),
+            due = self.due(),
+            unclaimed = self.unclaimed(),
+            order = self.order_by(order),
+        )
+    }
+
+    /// `$1` adoption, `$2` most rows: the ids of what is pending.
+    pub(super) fn pending_ids(&self) -> String {
+        let (table, id) = (self.table.name.sql(), &self.id);
+        let (pending, unclaimed) = (self.mapping.pending_sql("t"), self.unclaimed());
+        format!("SELECT t.{id}::text FROM {table} t WHERE {pending} AND {unclaimed} LIMIT $2")
     }
 
     /// `column = now` for each of these roles that there is.
@@ -370,6 +445,13 @@ impl<'m> Maker<'m> {
 
 fn state(column: &str, word: &str) -> String {
     format!("{} = {}", quoted_name(column), literal(word))
+}
+
+/// A time within what every calendar has; none stays none.
+fn bounded(time: &str) -> String {
+    format!(
+        "CASE WHEN {time} IS NOT NULL THEN least(greatest({time}, '0001-01-01Z'), '9999-12-31Z') END"
+    )
 }
 
 /// Now, as this column takes it.

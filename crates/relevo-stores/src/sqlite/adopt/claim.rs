@@ -15,6 +15,7 @@ use relevo_core::outbox::adopt::{Failure, Harvest, Pending, RawRow, Unfit, sort_
 use relevo_core::{Result, telemetry};
 use rusqlite::types::Value;
 use rusqlite::{Row, Transaction, params};
+use std::collections::HashSet;
 
 /// Most rows of one claim, if nobody says otherwise: its transaction stays short.
 pub(super) const MOST_ROWS: usize = 1000;
@@ -33,7 +34,7 @@ impl Adopted {
         let subscription = self.subscription().to_owned();
         let harvest = self.store.write(move |tx| {
             let rows = look(tx, &statements, &name, max_rows, max_bytes)?;
-            let harvest = sort_out(&statements.mapping, &name, rows);
+            let harvest = sort_out(&statements.mapping, &name, rows, &mut HashSet::new());
             take(tx, &statements, (&name, &subscription), &harvest)?;
             Ok(harvest)
         });
@@ -83,7 +84,7 @@ fn look(
     Ok(rows)
 }
 
-fn raw(row: &Row<'_>, content_type: &'static str) -> rusqlite::Result<RawRow<Value>> {
+pub(super) fn raw(row: &Row<'_>, content_type: &'static str) -> rusqlite::Result<RawRow<Value>> {
     let text = |index: usize| row.get_ref(index).map(text);
     let bytes =
         Some(row.get_ref(4)?).filter(|value| !matches!(value, rusqlite::types::ValueRef::Null));
@@ -104,7 +105,7 @@ fn raw(row: &Row<'_>, content_type: &'static str) -> rusqlite::Result<RawRow<Val
 }
 
 /// The id as text; sixteen bytes are a UUID.
-fn identity(row: &Row<'_>) -> rusqlite::Result<String> {
+pub(super) fn identity(row: &Row<'_>) -> rusqlite::Result<String> {
     let value = row.get_ref(0)?;
     let bytes = value.as_blob().ok().and_then(|blob| uuid::Uuid::from_slice(blob).ok());
     Ok(bytes.map_or_else(|| text(value).unwrap_or_default(), |uuid| uuid.to_string()))

@@ -4,16 +4,19 @@
 //! - `statements`: the SQL for one mapping, put together once
 //! - `claim`: pending rows into the log, in short transactions
 //! - `marks`: what became of them, in the owner's columns
+//! - `why`: why a row is no event of the log
 
 mod claim;
 mod marks;
 mod shape;
 mod statements;
+pub(super) mod why;
 
 use super::SqliteStore;
 use super::errors::{Sql, own};
 use async_trait::async_trait;
-use relevo_core::event::{Event, TopicFilter, header};
+use relevo_core::dead_letters::Answer;
+use relevo_core::event::{Event, EventId, TopicFilter, header};
 use relevo_core::outbox::adopt::{
     Adopt, AdoptedTable, Claims, KeyOrder, Mapping, Pending, TableName, TableShape, Verdict,
     inbox_of, judge,
@@ -58,7 +61,7 @@ impl SqliteStore {
         let adopting = move |tx: &Transaction<'_>| {
             let (table, dead) = shapes(tx, &mapping)?;
             let order = judge(&mapping, &table, dead.as_ref()).require(&table)?;
-            register(tx, &wanted, &table.name)?;
+            register(tx, &wanted, &table.name, &mapping)?;
             Ok((Statements::new(&mapping, &table, dead.as_ref()), order))
         };
         let (statements, order) = self.write(adopting).await?;
@@ -84,6 +87,11 @@ impl Adopt for SqliteStore {
         .await
     }
 
+    async fn why_row(&self, row: &str) -> Result<Option<(EventId, Answer)>> {
+        let row = row.to_owned();
+        self.read(move |tx| why::why_row(tx, &row)).await
+    }
+
     async fn adopt_table(&self, name: &str, mapping: Mapping) -> Result<Arc<dyn AdoptedTable>> {
         Ok(Arc::new(self.adopt(name, mapping).await?))
     }
@@ -96,12 +104,12 @@ fn shapes(tx: &Transaction<'_>, mapping: &Mapping) -> Sql<(TableShape, Option<Ta
     Ok((table, dead))
 }
 
-/// A name stays with its table: claims tell rows by their ids alone.
-fn register(tx: &Transaction<'_>, name: &str, table: &TableName) -> Sql<()> {
-    let table = table.to_string();
-    let sql =
-        "INSERT INTO relevo_adopted (name, table_name) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-    tx.execute(sql, (name, &table))?;
+/// A name stays with its table: claims tell rows by their ids alone. What its columns mean may change.
+fn register(tx: &Transaction<'_>, name: &str, table: &TableName, mapping: &Mapping) -> Sql<()> {
+    let (table, mapping) = (table.to_string(), serde_json::to_string(mapping).unwrap_or_default());
+    let sql = "INSERT INTO relevo_adopted (name, table_name, mapping) VALUES (?1, ?2, ?3)
+               ON CONFLICT (name) DO UPDATE SET mapping = excluded.mapping WHERE table_name = excluded.table_name";
+    tx.execute(sql, (name, &table, &mapping))?;
     let sql = "SELECT table_name FROM relevo_adopted WHERE name = ?1";
     let known: String = tx.query_row(sql, [name], |row| row.get(0))?;
     if known != table {

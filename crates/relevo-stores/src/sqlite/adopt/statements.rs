@@ -27,7 +27,7 @@ pub(super) struct Statements {
 /// The row of an event.
 const ROW: &str = "(SELECT row_id FROM relevo_claim WHERE adoption = ?1 AND event = ?2)";
 
-struct Maker<'m> {
+pub(super) struct Maker<'m> {
     mapping: &'m Mapping,
     table: &'m TableShape,
     /// The column of the id, as SQL names it.
@@ -36,8 +36,7 @@ struct Maker<'m> {
 
 impl Statements {
     pub(super) fn new(mapping: &Mapping, table: &TableShape, dead: Option<&TableShape>) -> Self {
-        let id = quoted_name(mapping.column(Role::Id).unwrap_or_default());
-        let maker = Maker { mapping, table, id };
+        let maker = Maker::new(mapping, table);
         let tables = dead.zip(mapping.dead_letters.as_ref());
         let restore: Vec<String> =
             dead.map(|dead| maker.restore(dead)).into_iter().flatten().collect();
@@ -58,6 +57,11 @@ impl Statements {
 }
 
 impl<'m> Maker<'m> {
+    pub(super) fn new(mapping: &'m Mapping, table: &'m TableShape) -> Self {
+        let id = quoted_name(mapping.column(Role::Id).unwrap_or_default());
+        Self { mapping, table, id }
+    }
+
     fn shape(&self, role: Role) -> Option<&'m ColumnShape> {
         self.mapping.column(role).and_then(|name| self.table.column(name))
     }
@@ -68,7 +72,7 @@ impl<'m> Maker<'m> {
         column.unwrap_or_else(|| "NULL".into())
     }
 
-    fn content_type(&self) -> &'static str {
+    pub(super) fn content_type(&self) -> &'static str {
         match self.shape(Role::Payload).map(|column| column.sort) {
             Some(Sort::Json | Sort::Text) => "application/json",
             _ => "application/octet-stream",
@@ -137,6 +141,60 @@ impl<'m> Maker<'m> {
             due = self.due(),
             order = self.order_by(),
         )
+    }
+
+    /// `?1` adoption, `?2` an id: a row whatever its state, as [`Self::look`] reads it; then is it pending, is it unclaimed,
+    /// not before when, published when, and its state.
+    pub(super) fn one(&self) -> String {
+        let unclaimed = self.not_beside(&[&["claimed"], self.untold().as_slice()].concat());
+        let due = self.due();
+        let status = self.mapping.status.as_ref();
+        let status = status.map(|status| format!("t.{}", quoted_name(&status.column)));
+        let published = match self.shape(Role::PublishedAt) {
+            Some(_) => self.millis(Role::PublishedAt),
+            None => "NULL".into(),
+        };
+        format!(
+            "SELECT t.{id}, {topic}, {key}, {kind}, {payload}, {headers}, {correlation}, {tenant}, {created},
+                    COALESCE({pending}, 0), {unclaimed}, CASE WHEN NOT {due} THEN {not_before} END, {published}, {status}
+               FROM {table} t WHERE t.{id} = ?2",
+            id = self.id,
+            topic = self.value(Role::Topic),
+            key = self.value(Role::Key),
+            kind = self.value(Role::Type),
+            payload = self.value(Role::Payload),
+            headers = self.value(Role::Headers),
+            correlation = self.value(Role::CorrelationId),
+            tenant = self.value(Role::Tenant),
+            created = self.millis(Role::CreatedAt),
+            pending = self.mapping.pending_sql("t"),
+            not_before = self.millis(Role::NextAttemptAt),
+            status = status.unwrap_or_else(|| "NULL".into()),
+            table = self.table.name.sql(),
+        )
+    }
+
+    /// `?1` adoption, `?2` an id: the row's place in the order of claims.
+    pub(super) fn place(&self) -> String {
+        let unclaimed = self.not_beside(&[&["claimed"], self.untold().as_slice()].concat());
+        format!(
+            "SELECT place FROM (
+                SELECT t.{id} AS row_id, row_number() OVER (ORDER BY {order}) AS place
+                  FROM {table} t WHERE {pending} AND {due} AND {unclaimed}) WHERE row_id = ?2",
+            id = self.id,
+            order = self.order_by(),
+            table = self.table.name.sql(),
+            pending = self.mapping.pending_sql("t"),
+            due = self.due(),
+        )
+    }
+
+    /// `?1` adoption, `?2` most rows: the ids of what is pending.
+    pub(super) fn pending_ids(&self) -> String {
+        let (table, id) = (self.table.name.sql(), &self.id);
+        let unclaimed = self.not_beside(&[&["claimed"], self.untold().as_slice()].concat());
+        let pending = self.mapping.pending_sql("t");
+        format!("SELECT t.{id} FROM {table} t WHERE {pending} AND {unclaimed} LIMIT ?2")
     }
 
     fn published(&self) -> Vec<String> {
