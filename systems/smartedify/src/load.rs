@@ -47,7 +47,14 @@ pub struct LoadArgs {
     /// Clients at the same time
     #[arg(long, default_value_t = 4)]
     clients: usize,
+
+    /// The consumer begins when all is relayed: what the relay holds whose consumers have machines of their own
+    #[arg(long)]
+    consume_after: bool,
 }
+
+/// What is not done after so long is not done at all.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// When each event's request began.
 type Begun = HashMap<String, DateTime<Utc>>;
@@ -66,24 +73,36 @@ impl LoadArgs {
         let broker = self.broker.broker();
         broker.prepare().await?;
         let outbox = Outbox::adopt(&self.service.url).await?;
-        let consuming =
-            downstream::consumer::start(&self.downstream.url, &broker, "load-consumer").await?;
+        let consumer =
+            || downstream::consumer::start(&self.downstream.url, &broker, "load-consumer");
+        let mut consuming = match self.consume_after {
+            true => None,
+            false => Some(consumer().await?),
+        };
         let relay =
             outbox.relay("load-relay", &self.outbox.settings(), broker.publisher()?).await?;
 
         let tenants = Tenants::on(service.clone());
         let ids = create(&tenants, self.tenants).await?;
-        settled(&service, &downstream, Duration::from_secs(120)).await?;
+        relayed(&service, PATIENCE).await?;
+        if consuming.is_some() {
+            settled(&service, &downstream, PATIENCE).await?;
+        }
         let started = Instant::now();
         let begun = self.change(&tenants, &ids).await?;
         let written = started.elapsed();
-        let relayed = relayed(&service, Duration::from_secs(600)).await?.duration_since(started);
-        let done = settled(&service, &downstream, Duration::from_secs(600)).await?;
+        let relayed = relayed(&service, PATIENCE).await?.duration_since(started);
+        if consuming.is_none() {
+            consuming = Some(consumer().await?);
+        }
+        let done = settled(&service, &downstream, PATIENCE).await?;
         let times = [written, relayed, done.duration_since(started)];
         self.tell(&begun, times, &downstream).await?;
 
         relay.stop().await?;
-        consuming.stop(Duration::from_secs(30)).await?;
+        if let Some(consuming) = consuming {
+            consuming.stop(Duration::from_secs(30)).await?;
+        }
         let told: Vec<Told> = Vec::new();
         let verdict =
             verify::judge(&service, &downstream, Tally::default(), &told, Order::Kept).await?;

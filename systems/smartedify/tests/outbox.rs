@@ -43,6 +43,7 @@ macro_rules! on_both {
 
 on_both! {
     a_change_and_its_event_are_one_transaction,
+    the_tables_and_their_indices_are_as_documented,
     temporary_failures_are_told_in_the_row_and_grow_until_it_is_published,
     a_permanent_failure_is_a_dead_letter_at_once_and_reprocessing_sends_it,
     a_dead_letter_that_dies_again_is_still_one,
@@ -151,6 +152,41 @@ async fn a_change_and_its_event_are_one_transaction(place: Place) {
     assert_eq!(rows, [expected]);
     let id: uuid::Uuid = made.event_id.parse().unwrap();
     assert_eq!(id.get_version_num(), 7, "ids are UUIDv7");
+}
+
+const COLUMNS: Sql = Sql::each(
+    "SELECT column_name::text, data_type::text FROM information_schema.columns WHERE table_name = $1 ORDER BY 1",
+    "SELECT name, lower(type) FROM pragma_table_info($1) ORDER BY 1",
+);
+const INDICES: Sql = Sql::each(
+    "SELECT indexname::text, indexdef FROM pg_indexes WHERE tablename = $1",
+    "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL AND tbl_name = $1",
+);
+
+async fn the_tables_and_their_indices_are_as_documented(place: Place) {
+    let documented = "aggregate_id aggregate_type created_at error_class event_type id last_error last_error_at next_retry_at \
+                      payload published_at retry_count updated_at";
+    for table in ["outbox_events", "outbox_events_dlq"] {
+        let columns: Vec<(String, String)> =
+            place.db.rows(&COLUMNS, &[table.into()]).await.unwrap();
+        let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names.join(" "), documented, "{table}");
+        if place.service.starts_with("postgres") {
+            let types: HashMap<&str, &str> =
+                columns.iter().map(|(name, sort)| (name.as_str(), sort.as_str())).collect();
+            let time = "timestamp with time zone";
+            assert_eq!((types["id"], types["payload"]), ("uuid", "jsonb"));
+            assert_eq!((types["retry_count"], types["next_retry_at"]), ("integer", time));
+        }
+    }
+    let indices: Vec<(String, String)> =
+        place.db.rows(&INDICES, &["outbox_events".into()]).await.unwrap();
+    let indices: HashMap<String, String> = indices.into_iter().collect();
+    let ready = indices["idx_outbox_ready"].to_lowercase();
+    assert!(ready.contains("(next_retry_at)"), "{ready}");
+    assert!(ready.contains("published_at is null"), "of what is not published: {ready}");
+    let published = indices["idx_outbox_published_at"].to_lowercase();
+    assert!(published.contains("(published_at)"), "{published}");
 }
 
 /// What a row tells: attempts, and milliseconds from its last error to its next attempt.

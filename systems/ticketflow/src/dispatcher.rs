@@ -133,6 +133,13 @@ mod tests {
     use super::*;
     use relevo::NewEvent;
 
+    #[test]
+    fn a_look_takes_a_hundred_at_most_and_comes_every_interval() {
+        let config = config(INTERVAL);
+        assert_eq!((config.batch, config.page_rows), (100, 100));
+        assert_eq!(config.poll, (Duration::from_millis(500), Duration::from_millis(500)));
+    }
+
     struct Stores;
 
     #[async_trait]

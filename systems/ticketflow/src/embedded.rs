@@ -58,6 +58,8 @@ pub struct Options {
     pub dispatch_interval: Duration,
     /// Between the attempts at an event that fails.
     pub retries: Vec<Duration>,
+    /// Between two signs of the worker's life.
+    pub heartbeat: Duration,
     /// What operators show; without it nobody is one.
     pub admin_token: Option<String>,
     /// The time.
@@ -75,6 +77,7 @@ impl Options {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             dispatch_interval: INTERVAL,
             retries: RETRIES.to_vec(),
+            heartbeat: EVERY,
             admin_token: std::env::var("ADMIN_TOKEN").ok(),
             clock: Clock::default(),
             processed_key: ProcessedKey::default(),
@@ -200,10 +203,10 @@ impl Embedded {
     }
 
     fn keep(&mut self) {
-        let Options { clock, .. } = self.options.clone();
+        let Options { clock, heartbeat, .. } = self.options.clone();
         let (database, pulse) = (self.database.clone(), self.crew.pulse.clone());
         self.tasks.spawn(retention::keep(database.clone(), clock.clone()));
-        self.tasks.spawn(pulse.keep(database.clone(), clock, "embedded".into(), EVERY));
+        self.tasks.spawn(pulse.keep(database.clone(), clock, "embedded".into(), heartbeat));
         if let Some(dispatcher) = &self.dispatcher {
             self.tasks.spawn(watch(dispatcher.outbox.clone(), database));
         }

@@ -100,7 +100,11 @@ async fn whatever_breaks_every_change_is_mailed_and_counted_once_and_in_order() 
     assert_eq!(journal.unclear(), 0);
     assert!(world.embedded.mailbox.refused() > 0, "it was down while there was something to send");
     assert_eq!(verdict.report.dead, 0);
-    assert_eq!(world.embedded.pending().await.expect("counted"), 0);
+    // The mark follows the confirm: it shares a transaction with those of other lanes.
+    eventually("all are marked", async || {
+        (world.embedded.pending().await.expect("counted") == 0).then_some(())
+    })
+    .await;
     world.embedded.stop().await.expect("it stops");
 }
 
@@ -207,11 +211,62 @@ async fn a_month_later_only_what_was_dispatched_is_gone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_signs_life_with_the_time_of_its_last_message() {
-    let world = World::new().await;
+    let world = World::with(|options| options.heartbeat = Duration::from_millis(50)).await;
+    let idle = r#"SELECT count(*) FROM "Heartbeats" WHERE "Worker" = 'embedded' AND "LastMessageAt" IS NULL"#;
+    eventually("a heartbeat before any message", async || {
+        (world.count(idle).await == 1).then_some(())
+    })
+    .await;
     world.open_ticket().await;
     eventually("its mail", async || (world.mails().len() == 1).then_some(())).await;
-    let sql = r#"SELECT count(*) FROM "Heartbeats" WHERE "Worker" = 'embedded'"#;
-    eventually("a heartbeat", async || (world.count(sql).await == 1).then_some(())).await;
+    let told = r#"SELECT count(*) FROM "Heartbeats" WHERE "Worker" = 'embedded' AND "LastMessageAt" <= "BeatAt""#;
+    eventually("the next one has its time", async || (world.count(told).await == 1).then_some(()))
+        .await;
+    let page = world.client.get("/metrics").await.expect("an answer");
+    let page = String::from_utf8_lossy(&page.body).into_owned();
+    for name in ["worker_heartbeat_timestamp_seconds", "worker_last_message_timestamp_seconds"] {
+        let line = page.lines().find(|line| line.starts_with(name)).expect(name);
+        let seconds: f64 = line.rsplit(' ').next().and_then(|it| it.parse().ok()).expect(name);
+        let age = chrono::Utc::now().timestamp() as f64 - seconds;
+        assert!(age.abs() < 60.0, "{line}");
+    }
+}
+
+/// Whatever fails in a change's transaction, neither the ticket nor its event is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_and_its_event_commit_together_or_not_at_all() {
+    let world = World::new().await;
+    let ticket = world.open_ticket().await;
+    let refuse = async |table: &str| {
+        let sql = format!(
+            r#"CREATE TRIGGER refused BEFORE INSERT ON "{table}" BEGIN SELECT RAISE(ABORT, 'refused'); END"#
+        );
+        let mut connection = world.database().connect().await.expect("a connection");
+        connection.batch(&sql).await.expect("a trigger");
+    };
+    refuse("Outbox").await;
+    let status = format!("/api/v1/tickets/{}/status", ticket.id);
+    let new = br#"{"title": "t", "requester": "a@b.org"}"#.to_vec();
+    let closed = br#"{"status": "closed"}"#.to_vec();
+    for (method, path, body) in
+        [(Method::POST, "/api/v1/tickets", new), (Method::PUT, status.as_str(), closed)]
+    {
+        let answer = world.client.ask(method, path, body).await.expect("an answer");
+        assert_problem(&answer, StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    assert_eq!(world.count(r#"SELECT count(*) FROM "Tickets""#).await, 1, "no ticket without one");
+    let shown = world.client.show(ticket.id).await.expect("shown");
+    assert_eq!((shown.version, shown.status), (1, Status::Open), "no change without one");
+    assert_eq!(world.count(r#"SELECT count(*) FROM "Outbox""#).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outbox_has_the_documented_columns_and_no_other() {
+    let world = World::new().await;
+    let all = r#"SELECT count(*) FROM pragma_table_info('Outbox')"#;
+    let documented = r#"SELECT count(*) FROM pragma_table_info('Outbox')
+        WHERE name IN ('Id', 'Type', 'PayloadJson', 'CorrelationId', 'OccurredAt', 'DispatchedAt')"#;
+    assert_eq!((world.count(all).await, world.count(documented).await), (6, 6));
 }
 
 fn assert_problem(answer: &Answer, status: StatusCode) -> Value {

@@ -47,6 +47,8 @@ impl Settings {
         config.poll = self.poll;
         config.batch = self.batch;
         config.page_rows = PAGE_ROWS;
+        // What is claimed and not confirmed lies before what is not claimed yet: each look at the table goes past it.
+        config.lane_queue = 2 * self.batch;
         config.retry = self.backoff.policy();
         config.lease = self.lease;
         config

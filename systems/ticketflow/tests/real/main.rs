@@ -222,6 +222,37 @@ async fn the_dead_letter_queues_hold_exactly_what_failed_until_it_is_replayed() 
     assert!(mails.iter().any(|(_, body)| body == b"no JSON at all"), "its bytes are as they came");
 }
 
+/// Whoever binds a queue of their own gets each change under its key, with the headers that the document names.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_change_is_published_under_its_routing_key_with_both_headers() {
+    let Some(rig) = Rig::shared().await else { return };
+    make_queues(&rig).await;
+    rig.overhear("tickets", "overheard").await;
+    let api = rig.api();
+    let client = api.client().correlation("c-17");
+    let ticket = client.create(&ticket()).await.expect("a ticket");
+    client.change_status(ticket.id, Status::InProgress).await.expect("changed");
+    client.assign(ticket.id, "ben@example.org").await.expect("assigned");
+    let pending = r#"SELECT count(*) FROM "Outbox" WHERE "DispatchedAt" IS NULL"#;
+    eventually("all are marked", async || (rig.count(pending).await == 0).then_some(())).await;
+    let rows = rig.outbox_rows().await;
+    let told: Vec<(String, String, String)> = rig
+        .drain("overheard")
+        .await
+        .into_iter()
+        .map(|(headers, _)| {
+            let header = |name: &str| headers.get(name).cloned().unwrap_or_default();
+            (header("routing key"), header("x-event-id"), header("x-correlation-id"))
+        })
+        .collect();
+    let wanted = ["ticket.created", "ticket.status.changed", "ticket.assigned"];
+    assert_eq!(told.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), wanted);
+    assert_eq!(told.iter().map(|it| it.1.clone()).collect::<Vec<_>>(), rows);
+    assert!(told.iter().all(|it| it.2 == "c-17"), "{told:?}");
+    let columns = "SELECT count(*) FROM information_schema.columns WHERE table_name = 'Outbox'";
+    assert_eq!(rig.count(columns).await, 6, "the documented ones, and no other");
+}
+
 /// What `/metrics` says of a dead-letter queue.
 async fn gauge(api: &Process, queue: &str) -> Option<f64> {
     let answer = api.client().get("/metrics").await.ok()?;

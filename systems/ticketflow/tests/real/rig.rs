@@ -1,6 +1,9 @@
 //! The real parts: PostgreSQL, RabbitMQ and a mail server, started by the testkit, and TicketFlow's own processes.
 
-use lapin::options::{BasicAckOptions, BasicGetOptions, BasicPublishOptions};
+use lapin::options::{
+    BasicAckOptions, BasicGetOptions, BasicPublishOptions, QueueBindOptions, QueueDeclareOptions,
+};
+use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use relevo_testkit::services::{self, Postgres, RabbitMq, Smtp};
 use std::collections::BTreeMap;
@@ -129,7 +132,29 @@ impl Rig {
         channel.close(200, "done".into()).await.expect("closed");
     }
 
-    /// Everything in a queue, taken out: headers as text, and the body.
+    /// A queue that gets whatever goes through an exchange.
+    pub(crate) async fn overhear(&self, exchange: &str, queue: &str) {
+        let (_connection, channel) = self.channel().await;
+        let declared = channel.queue_declare(
+            queue.into(),
+            QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() },
+            FieldTable::default(),
+        );
+        declared.await.expect("declared");
+        let (options, table) = (QueueBindOptions::default(), FieldTable::default());
+        let bound = channel.queue_bind(queue.into(), exchange.into(), "#".into(), options, table);
+        bound.await.expect("bound");
+    }
+
+    /// The ids of Outbox, oldest first.
+    pub(crate) async fn outbox_rows(&self) -> Vec<String> {
+        const IDS: &str = r#"SELECT "Id" FROM "Outbox" ORDER BY "OccurredAt""#;
+        let mut connection = self.database.connect().await.expect("a connection");
+        let rows = connection.session().query(IDS, &[]).await.expect("an answer");
+        rows.iter().map(|row| row.text(0).expect("an id")).collect()
+    }
+
+    /// Everything in a queue, taken out: headers (and the routing key) as text, and the body.
     pub(crate) async fn drain(&self, queue: &str) -> Vec<(BTreeMap<String, String>, Vec<u8>)> {
         let (_connection, channel) = self.channel().await;
         let mut all = Vec::new();
@@ -141,6 +166,7 @@ impl Rig {
                 other => format!("{other:?}"),
             };
             let headers = headers.inner().iter().map(|(name, it)| (name.to_string(), text(it)));
+            let headers = headers.chain([("routing key".into(), message.routing_key.to_string())]);
             all.push((headers.collect(), message.data.to_vec()));
             message.ack(BasicAckOptions::default()).await.expect("acknowledged");
         }
