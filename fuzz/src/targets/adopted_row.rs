@@ -3,6 +3,7 @@ use bytes::Bytes;
 use relevo_core::event::header;
 use relevo_core::limits::Limits;
 use relevo_core::outbox::adopt::{Preset, RawRow, TableName, inbox_of, sort_out};
+use std::collections::HashSet;
 
 /// Whatever stands in an owner's table makes an event within the limits, or a dead letter that says why; a row that
 /// somebody holds makes neither.
@@ -24,7 +25,9 @@ pub(crate) fn run(input: &[u8]) {
     };
     for preset in [Preset::TicketFlow, Preset::SmartEdify, Preset::Debezium] {
         let table = TableName::parse("outbox").expect("a name");
-        judged(preset, sort_out(&preset.mapping(table), "own", vec![row.clone()]), &row);
+        let rows = vec![row.clone()];
+        let harvest = sort_out(&preset.mapping(table), "own", rows, &mut HashSet::new());
+        judged(preset, harvest, &row);
     }
 }
 
