@@ -38,7 +38,7 @@ impl PgBouncer {
         Ok(PgBouncer { port, _process: process })
     }
 
-    /// Where it listens.
+    /// Where it listens. The database `pgbouncer` is its console, for `SHOW`.
     pub fn address(&self) -> SocketAddr {
         port::local(self.port)
     }
@@ -55,7 +55,7 @@ fn configuration(server: SocketAddr, port: u16, users: &str, pool_mode: &str) ->
         "[databases]\n* = host={host} port={server_port}\n\
          [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
          pool_mode = {pool_mode}\nauth_type = scram-sha-256\nauth_file = {users}\n\
-         ignore_startup_parameters = extra_float_digits,options\nmax_client_conn = 500\n\
-         default_pool_size = 20\n"
+         stats_users = {USER}\nignore_startup_parameters = extra_float_digits,options\n\
+         max_client_conn = 500\ndefault_pool_size = 20\n"
     )
 }

@@ -4,10 +4,13 @@ use super::{ADMINISTRATOR, KafkaOptions, port};
 use std::fmt::Write;
 use std::path::Path;
 
+/// Warnings, and the version that runs.
 pub(super) const LOG4J2: &str = "\
 status=off
 rootLogger.level=warn
 rootLogger.appenderRef.console.ref=console
+logger.version.name=org.apache.kafka.common.utils.AppInfoParser
+logger.version.level=info
 appender.console.type=Console
 appender.console.name=console
 appender.console.target=SYSTEM_ERR
