@@ -5,8 +5,13 @@
 mod support;
 
 use relevo_testkit::services::{self, Certificates, Kafka, KafkaOptions, TlsFiles, unique_name};
+use rustix::process::Signal;
 use std::time::Instant;
-use support::{Client, TestResult, assert_ends_with_its_owner};
+use support::owner::{
+    assert_a_cluster_ends_with_its_owner, assert_a_starting_cluster_ends_with_its_owner,
+    assert_ends_with_its_owner,
+};
+use support::{Client, TestResult};
 
 #[test]
 fn what_was_confirmed_survives_a_restart_and_a_kill() -> TestResult {
@@ -113,5 +118,22 @@ fn a_cluster_serves_on_without_one_node_and_keeps_everything_when_all_are_killed
 fn it_ends_with_its_owner() {
     if services::require(Kafka::shared()).is_some() {
         assert_ends_with_its_owner("kafka");
+    }
+}
+
+#[test]
+fn an_interrupted_run_leaves_no_node_of_a_cluster() {
+    if services::require(Kafka::shared()).is_none() {
+        return;
+    }
+    for signal in [Signal::KILL, Signal::TERM] {
+        assert_a_cluster_ends_with_its_owner("kafka", signal, &[("java", 3)]);
+    }
+}
+
+#[test]
+fn a_run_that_is_interrupted_while_a_cluster_starts_leaves_no_node_either() {
+    if services::require(Kafka::shared()).is_some() {
+        assert_a_starting_cluster_ends_with_its_owner("kafka", Signal::INT, "java");
     }
 }

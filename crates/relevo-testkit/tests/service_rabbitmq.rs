@@ -7,8 +7,13 @@ mod support;
 use relevo_testkit::services::{
     self, Certificates, ClientCertificates, Proxy, RabbitMq, RabbitMqOptions, unique_name,
 };
+use rustix::process::Signal;
 use std::time::{Duration, Instant};
-use support::{Client, TestResult, assert_ends_with_its_owner};
+use support::owner::{
+    assert_a_cluster_ends_with_its_owner, assert_a_starting_cluster_ends_with_its_owner,
+    assert_ends_with_its_owner,
+};
+use support::{Client, TestResult};
 
 /// A single node forgets what a quorum queue confirmed when it is killed right after the queue was
 /// declared.
@@ -110,5 +115,22 @@ fn a_cluster_serves_on_without_one_node_and_keeps_everything_when_all_are_killed
 fn it_ends_with_its_owner() {
     if services::require(RabbitMq::shared()).is_some() {
         assert_ends_with_its_owner("rabbitmq");
+    }
+}
+
+#[test]
+fn an_interrupted_run_leaves_neither_a_node_of_a_cluster_nor_its_directory_of_names() {
+    if services::require(RabbitMq::shared()).is_none() {
+        return;
+    }
+    for signal in [Signal::KILL, Signal::INT] {
+        assert_a_cluster_ends_with_its_owner("rabbitmq", signal, &[("beam.smp", 3), ("epmd", 1)]);
+    }
+}
+
+#[test]
+fn a_run_that_is_interrupted_while_a_cluster_starts_leaves_no_node_either() {
+    if services::require(RabbitMq::shared()).is_some() {
+        assert_a_starting_cluster_ends_with_its_owner("rabbitmq", Signal::TERM, "beam.smp");
     }
 }

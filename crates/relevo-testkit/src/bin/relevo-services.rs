@@ -9,11 +9,12 @@ use std::io::{BufRead, Write};
 
 const HELP: &str = "\
 relevo-services postgres [MAJOR]
-relevo-services rabbitmq | nats | kafka | smtp
+relevo-services rabbitmq | nats | kafka [cluster]
+relevo-services smtp
 
 Starts a PostgreSQL (18 unless told) on a free port of 127.0.0.1 and prints the URL of an empty
-database, or starts a broker or a mail server and prints where it is. Enter makes another database or virtual host;
-Ctrl-D stops the server and removes its data.
+database, or starts a broker (with `cluster` three nodes of it) or a mail server and prints where it is. Enter makes
+another database or virtual host; Ctrl-D stops the server and removes its data.
 ";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -32,6 +33,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["kafka"] => {
             let server = Kafka::start()?;
             serve(|| Ok(server.bootstrap()))
+        }
+        ["rabbitmq", "cluster"] => {
+            let cluster = RabbitMq::cluster()?;
+            serve(|| Ok(cluster.url()))
+        }
+        ["nats", "cluster"] => {
+            let cluster = Nats::cluster()?;
+            serve(|| Ok(cluster.urls().join(",")))
+        }
+        ["kafka", "cluster"] => {
+            let cluster = Kafka::cluster()?;
+            serve(|| Ok(cluster.bootstrap()))
         }
         ["smtp"] => {
             let server = Smtp::start()?;

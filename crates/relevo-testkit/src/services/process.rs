@@ -21,7 +21,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 const JANITOR: &str = r#"
 trap '' INT TERM HUP
 read -r _
-if [ -s "$1/pid" ]; then
+# Whoever makes this folder decides: the process that is about to become the server, its id noted by then, or we, and
+# then it never does.
+if ! mkdir "$1/begun"; then
   pid=$(cat "$1/pid")
   kill -CONT "$pid" && kill "-$2" "$pid"
   tries=0
@@ -149,9 +151,11 @@ impl ServerProcess {
         let log = File::options().append(true).create(true).open(self.log_file());
         let log = log.map_err(|error| self.failed(error))?;
         let errors = log.try_clone().map_err(|error| self.failed(error))?;
+        let _ = fs::remove_dir(self.folder.join("begun"));
         // The process itself notes its id before it becomes the server: the janitor always knows it.
         let mut command = Command::new("sh");
-        command.args(["-c", r#"echo $$ > "$0" && exec "$@""#]).arg(self.folder.join("pid"));
+        command.args(["-c", r#"echo $$ > "$0/pid" && mkdir "$0/begun" && exec "$@""#]);
+        command.arg(&self.folder);
         for word in unprivileged(&launch.program) {
             command.arg(word);
         }
@@ -299,6 +303,7 @@ impl ServerProcess {
             let _ = child.wait();
         }
         let _ = fs::remove_file(self.folder.join("pid"));
+        let _ = fs::remove_dir(self.folder.join("begun"));
     }
 }
 

@@ -2,13 +2,12 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub(crate) mod owner;
+
 use relevo_testkit::services::{self, TlsFiles};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 
 pub(crate) type TestResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
@@ -98,57 +97,4 @@ impl Client {
         let why = String::from_utf8_lossy(&stderr);
         Err(format!("{} {args:?}: {status}: {why}", self.program).into())
     }
-}
-
-/// Asserts that a server of the kit ends with the process that started it, even if that is killed:
-/// nobody listens any more, and its folder is gone.
-#[track_caller]
-pub(crate) fn assert_ends_with_its_owner(kind: &str) {
-    let mut owner = Command::new(env!("CARGO_BIN_EXE_relevo-services"))
-        .arg(kind)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut url = String::new();
-    BufReader::new(owner.stdout.take().unwrap()).read_line(&mut url).unwrap();
-    let address = url.trim().rsplit(['@', '/']).find_map(|part| part.parse::<SocketAddr>().ok());
-    let address = address.unwrap_or_else(|| panic!("no address in {url:?}"));
-    let started = processes_of(owner.id());
-    assert!(!started.is_empty() && TcpStream::connect(address).is_ok());
-    owner.kill().unwrap();
-    owner.wait().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while TcpStream::connect(address).is_ok() || started.iter().any(is_alive) {
-        assert!(Instant::now() < deadline, "{kind} outlived its owner by a minute");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let left = folders_of(owner.id());
-    assert!(left.is_empty(), "left behind: {left:?}");
-}
-
-/// The servers and janitors that a process started.
-fn processes_of(owner: u32) -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    processes.filter(|pid| state_and_parent(*pid).is_some_and(|of| of.1 == owner)).collect()
-}
-
-/// Whether a process still does anything; one that only waits to be noticed does not.
-fn is_alive(pid: &u32) -> bool {
-    state_and_parent(*pid).is_some_and(|of| of.0 != "Z")
-}
-
-fn state_and_parent(pid: u32) -> Option<(String, u32)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before may contain anything, also spaces and brackets.
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
-}
-
-fn folders_of(owner: u32) -> Vec<PathBuf> {
-    let prefix = format!("relevo-{owner}-");
-    let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().filter_map(Result::ok);
-    let own = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
-    own.map(|entry| entry.path()).collect()
 }
