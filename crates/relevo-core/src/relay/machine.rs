@@ -34,6 +34,8 @@ pub struct Relay {
     /// Takes, loads, releases, batches and records under way.
     under_way: usize,
     delivering: usize,
+    /// Batches handed over, and records of what became of such, whose answer is still to come.
+    at_stake: usize,
     /// How often the destination answered.
     answers: u64,
     /// Batches of parked events, read and ready to go.
@@ -117,6 +119,7 @@ impl Relay {
             },
             under_way: 0,
             delivering: 0,
+            at_stake: 0,
             answers: 0,
             drained: Vec::new(),
             turn: 0,
@@ -137,6 +140,12 @@ impl Relay {
             && self.released
             && self.under_way == 0
             && self.readers.is_idle()
+    }
+
+    /// True if nothing handed over is still to be decided or recorded. Whatever else is under way (reads, beats, lanes that
+    /// are taken or given back) may go without its answer: leases run out by themselves.
+    pub fn owes_nothing(&self) -> bool {
+        self.at_stake == 0 && self.lanes.values().all(Lane::owes_nothing)
     }
 
     /// True if an operator removed the subscription.
@@ -197,11 +206,12 @@ impl Relay {
             return actions;
         }
         self.record_decided(now, &mut actions);
-        if !self.is_current(now) {
+        if self.stopping || self.removed {
+            // Whether or not the lease still runs: the fence and the tokens decide what of it is still ours.
+            self.give_back_everything(&mut actions);
             return actions;
         }
-        if self.stopping || self.removed {
-            self.give_back_everything(&mut actions);
+        if !self.is_current(now) {
             return actions;
         }
         if !self.paused {
@@ -217,6 +227,7 @@ impl Relay {
         let current = self.is_current(now);
         for batch in std::mem::take(&mut self.drained) {
             if current {
+                self.at_stake += 1;
                 actions.push(Action::Deliver(Box::new(batch.lapsing(self.lapses()))));
                 continue;
             }
@@ -243,9 +254,14 @@ impl Relay {
             false => Vec::new(),
         };
         for changes in [outcomes, confirms].into_iter().filter(|changes| !changes.is_empty()) {
-            self.under_way += 1;
-            actions.push(Action::Record(changes));
+            self.send_record(changes, actions);
         }
+    }
+
+    fn send_record(&mut self, changes: Vec<LaneChange>, actions: &mut Vec<Action>) {
+        self.under_way += 1;
+        self.at_stake += usize::from(is_at_stake(&changes));
+        actions.push(Action::Record(changes));
     }
 
     fn record(&mut self, changes: Vec<LaneChange>, actions: &mut Vec<Action>) {
@@ -254,8 +270,7 @@ impl Relay {
                 lane.set_busy();
             }
         }
-        self.under_way += 1;
-        actions.push(Action::Record(changes));
+        self.send_record(changes, actions);
     }
 
     fn work_lanes(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -301,6 +316,7 @@ impl Relay {
             Some(Wish::Load) => Action::Load(id, token),
             Some(Wish::Deliver(batch)) => {
                 self.delivering += 1;
+                self.at_stake += 1;
                 self.turn = number + 1;
                 Action::Deliver(Box::new(batch.lapsing(lapses)))
             }
@@ -345,4 +361,9 @@ impl Relay {
         // Whatever was due at the last poll is under way, or waits for an answer rather than for time.
         moments.filter(|moment| *moment > self.polled).min().map(|moment| moment.max(now))
     }
+}
+
+/// Does any of these tell what became of something handed over? A cursor that only passed rows nobody wants is no loss.
+fn is_at_stake(changes: &[LaneChange]) -> bool {
+    changes.iter().any(|change| change.delivered > 0 || !change.only_moves())
 }

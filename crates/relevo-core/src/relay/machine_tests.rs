@@ -8,7 +8,8 @@ use crate::clock::{Instant, Rng};
 use crate::error::{Error, Kind};
 use crate::limits::LANES;
 use crate::outbox::{
-    Fleet, LaneState, Lease, MemberId, MemberNote, OpenBreaker, Position, Request, Token,
+    Fleet, LaneChange, LaneState, Lease, MemberId, MemberNote, OpenBreaker, Position, Request,
+    Token,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -111,8 +112,8 @@ fn while_requests_are_in_hand_the_next_ones_are_looked_for_soon() {
     assert!(asked.poll(soon).iter().any(|action| matches!(action, Action::Beat(_))));
 }
 
-/// A machine alone with a free log, one second after its beat, and the batch that it hands over then.
-fn handing_over(lease: Duration) -> (Relay, Box<Batch>) {
+/// A machine alone with a free log, one second after its beat: it has one lane, and a page is being read.
+fn reading(lease: Duration) -> (Relay, (u16, usize)) {
     let free = |lane| Lease { lane, owner: None, token: 0, position: Position::default() };
     let fleet = Fleet {
         members: vec![(member("heir"), 1)],
@@ -130,14 +131,19 @@ fn handing_over(lease: Duration) -> (Relay, Box<Batch>) {
     let taken = vec![(claims[0].lane, state)];
     let lane = claims[0].lane;
     relay.handle(now, Input::Taken { claims, result: Ok(taken) });
-    let mut read = None;
-    for action in relay.poll(now) {
-        if let Action::ReadPage { reader, .. } = action {
-            read = Some(reader);
-        }
-    }
+    let reader = relay.poll(now).into_iter().find_map(|action| match action {
+        Action::ReadPage { reader, .. } => Some(reader),
+        _ => None,
+    });
+    (relay, (lane, reader.unwrap()))
+}
+
+/// The same, and the batch that it hands over when the page is there.
+fn handing_over(lease: Duration) -> (Relay, Box<Batch>) {
+    let (mut relay, (lane, reader)) = reading(lease);
+    let now = Instant::at(Duration::from_secs(1));
     let page = super::batch_tests::page_of_one(lane);
-    relay.handle(now, Input::Page { reader: read.unwrap(), result: Ok(page) });
+    relay.handle(now, Input::Page { reader, result: Ok(page) });
     let delivered = relay.poll(now).into_iter().find_map(|action| match action {
         Action::Deliver(batch) => Some(batch),
         _ => None,
@@ -277,4 +283,55 @@ fn a_store_that_forgot_where_a_cursor_stood_is_asked_again() {
     assert!(told_that_it_stands_at(Position::default()).is_empty());
     let elsewhere = Position { seq: 7, ..Position::default() };
     assert!(matches!(told_that_it_stands_at(elsewhere)[..], [Action::Load(..)]));
+}
+
+fn has_released(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::Release(_)))
+}
+
+#[test]
+fn lanes_are_given_back_by_whoever_stops_though_its_lease_may_have_ended() {
+    let (mut relay, batch) = handing_over(Duration::from_secs(10));
+    let (lane, token) = (batch.lane().lane, batch.token());
+    let late = Instant::at(Duration::from_secs(60));
+    relay.handle(late, Input::Stop);
+    assert!(!has_released(&relay.poll(late)), "a batch is under way");
+    let delivery = Box::new(Delivery::Down { items: batch.into_items(), reason: "down".into() });
+    relay.handle(late, Input::Delivered { lane, token, delivery });
+    assert!(has_released(&relay.poll(late)));
+}
+
+#[test]
+fn a_page_that_is_being_read_keeps_nobody_from_giving_its_lanes_back() {
+    let (mut relay, _) = reading(Duration::from_secs(10));
+    let now = Instant::at(Duration::from_secs(1));
+    relay.handle(now, Input::Stop);
+    assert!(has_released(&relay.poll(now)));
+    assert!(relay.owes_nothing() && !relay.is_finished(), "the release is under way");
+}
+
+#[test]
+fn something_is_owed_from_the_hand_over_of_a_batch_until_it_is_recorded() {
+    let (mut relay, batch) = handing_over(Duration::from_secs(10));
+    let now = Instant::at(Duration::from_secs(1));
+    assert!(!relay.owes_nothing(), "handed over");
+    let (lane, token) = (batch.lane().lane, batch.token());
+    let mut change =
+        LaneChange::moving(batch.lane().clone(), token, Position::default(), batch_end());
+    change.delivered = 1;
+    let delivery = Delivery::Decided { change, rest: Vec::new(), down: None };
+    relay.handle(now, Input::Delivered { lane, token, delivery: Box::new(delivery) });
+    assert!(!relay.owes_nothing(), "confirmed, not recorded");
+    let later = now + Duration::from_secs(1);
+    let changes = relay.poll(later).into_iter().find_map(|action| match action {
+        Action::Record(changes) => Some(changes),
+        _ => None,
+    });
+    assert!(!relay.owes_nothing(), "being recorded");
+    relay.handle(later, Input::Recorded { changes: changes.unwrap(), result: Ok(()) });
+    assert!(relay.owes_nothing(), "recorded");
+}
+
+fn batch_end() -> Position {
+    Position { seq: 1, ..Position::default() }
 }

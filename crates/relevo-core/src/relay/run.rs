@@ -15,6 +15,7 @@ use futures::FutureExt;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -46,11 +47,16 @@ pub trait Destination: Send + Sync + 'static {
     async fn close(&self) {}
 }
 
+/// Said when a relay ends whose store does not hear it any more.
+const UNHEARD: &str = "ended without a goodbye, for the store does not answer: everything handed over is recorded, and \
+                       lanes that were not given back go to others when their leases have run out";
+
 /// A subscription at work in this process.
 #[derive(Debug)]
 pub struct Running {
     stop: watch::Sender<bool>,
     counts: watch::Receiver<Counts>,
+    owes_nothing: Arc<AtomicBool>,
     task: JoinHandle<Result<()>>,
 }
 
@@ -71,6 +77,10 @@ impl Running {
     }
 
     /// Finishes what is under way within `drain`, gives the lanes back and ends.
+    ///
+    /// It is an error if something handed over has no outcome by then, or none that is recorded. A store that does not
+    /// answer when nothing but the lanes is to be given back is none: their leases run out by themselves, and the log says
+    /// so.
     pub async fn stop(self, drain: Duration) -> Result<()> {
         self.stop.send_replace(true);
         let abort = self.task.abort_handle();
@@ -82,6 +92,10 @@ impl Running {
             }
             Err(_) => {
                 abort.abort();
+                if self.owes_nothing.load(Ordering::Relaxed) {
+                    tracing::warn!(?drain, "{UNHEARD}");
+                    return Ok(());
+                }
                 Err(Error::new(
                     Kind::Timeout,
                     format!(
@@ -130,6 +144,7 @@ pub async fn start(
     );
     let (stop, stopped) = watch::channel(false);
     let (counts_in, counts) = watch::channel(Counts::default());
+    let owes_nothing = Arc::new(AtomicBool::new(false));
     let shell = Shell {
         store,
         destination,
@@ -138,9 +153,10 @@ pub async fn start(
         clock: Clock::start(),
         max_parked,
         counts: counts_in,
+        owes_nothing: owes_nothing.clone(),
     };
     let task = tokio::spawn(shell.run(relay, stopped));
-    Ok(Running { stop, counts, task })
+    Ok(Running { stop, counts, owes_nothing, task })
 }
 
 /// Returns at the next ring; never, without a doorbell or once it is gone.
@@ -211,6 +227,7 @@ struct Shell {
     clock: Clock,
     max_parked: usize,
     counts: watch::Sender<Counts>,
+    owes_nothing: Arc<AtomicBool>,
 }
 
 impl Shell {
@@ -220,10 +237,11 @@ impl Shell {
         let mut stopping = false;
         let mut bell = shell.store.doorbell();
         loop {
-            for action in relay.poll(shell.clock.now()) {
+            let actions = relay.poll(shell.clock.now());
+            shell.show(&relay);
+            for action in actions {
                 tokio::spawn(shell.clone().perform(action, answers.clone()));
             }
-            shell.show(&relay);
             if relay.is_finished() {
                 return shell.farewell(&relay).await;
             }
@@ -251,7 +269,10 @@ impl Shell {
             let gone = format!("subscription {:?} was removed by an operator", self.name);
             return Err(Error::new(Kind::UnknownSubscription, gone));
         }
-        self.store.forget_member(&self.name, &self.member).await
+        if let Err(error) = self.store.forget_member(&self.name, &self.member).await {
+            tracing::warn!(subscription = %self.name, %error, "{UNHEARD}");
+        }
+        Ok(())
     }
 
     async fn perform(self: Arc<Self>, action: Action, answers: mpsc::UnboundedSender<Input>) {
@@ -386,6 +407,7 @@ impl Shell {
     }
 
     fn show(&self, relay: &Relay) {
+        self.owes_nothing.store(relay.owes_nothing(), Ordering::Relaxed);
         let counts = relay.counts(self.clock.now());
         let before = self.counts.send_replace(counts);
         if before == counts {

@@ -169,6 +169,11 @@ impl Lane {
         !self.is_busy() && (self.is_void() || self.cursor.has_all_recorded())
     }
 
+    /// Everything that was handed over, as far as it is decided, is recorded.
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.cursor.has_all_recorded() && !self.cursor.has_outcome()
+    }
+
     /// Nothing is under way and nothing decided is unrecorded.
     pub(super) fn is_settled(&self) -> bool {
         self.work == Work::Idle && self.cursor.is_settled()

@@ -194,6 +194,7 @@ impl Relay {
     ) {
         self.under_way -= 1;
         self.delivering -= 1;
+        self.at_stake -= 1;
         self.judge_destination(now, &delivery);
         if let Delivery::Void(error) = &delivery
             && error.kind() != Kind::Stale
@@ -258,6 +259,7 @@ impl Relay {
         result: Result<(), Error>,
     ) {
         self.under_way -= 1;
+        self.at_stake -= usize::from(super::is_at_stake(changes));
         let failed = result.is_err() && !mutant!(TrustMemoryAfterError);
         self.note_trouble(now, result.err());
         for change in changes {

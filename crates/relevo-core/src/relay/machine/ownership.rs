@@ -138,9 +138,10 @@ impl Relay {
         actions.push(Action::Release(claims));
     }
 
-    /// Stopping: what is under way ends, what is decided is written down, then the lanes go back.
+    /// Stopping: what is under way ends, what is decided is written down, then the lanes go back. Pages that are being read
+    /// are nobody's any more.
     pub(super) fn give_back_everything(&mut self, actions: &mut Vec<Action>) {
-        if self.released || self.under_way > 0 || !self.readers.is_idle() {
+        if self.released || self.under_way > 0 {
             return;
         }
         let lagging: Vec<LaneChange> = self
