@@ -6,9 +6,9 @@ use relevo_core::clock::Rng;
 use relevo_core::dead_letters::Operate;
 use relevo_core::event::Event;
 use relevo_core::inbox::{Answer, Direct, Effect, Handler, Settled, TxDriver};
-use relevo_core::outbox::{MemberId, Store, Subscription};
+use relevo_core::outbox::{LaneId, MemberId, Store, Subscription};
 use relevo_core::relay::run::{Destination, start};
-use relevo_stores::postgres::{Deadpool, Options, PostgresStore, SqlxPostgres};
+use relevo_stores::postgres::{Deadpool, Options, PostgresStore, SqlxPostgres, TokioPostgres};
 use relevo_testkit::eventually;
 use relevo_testkit::services::{self, Postgres, PostgresOptions, Proxy};
 use relevo_tests::engine::run;
@@ -243,6 +243,119 @@ fn a_sign_of_life_that_is_not_answered_makes_all_idle_connections_anew() {
         let unanswered = store.forget_member("s", &member).await.unwrap_err();
         assert_eq!(unanswered.kind(), Kind::Timeout);
         store.subscribe(&subscription).await.expect("it does not wait on what idled meanwhile");
+    });
+}
+
+/// A store behind a proxy that would wait for an answer for ever, on few connections.
+async fn endlessly_patient_store(direct: &str, proxy: &Proxy) -> PostgresStore {
+    let mut options = Options::default();
+    (options.connections, options.statement_limit) = (2, Duration::from_secs(3600));
+    PostgresStore::connect(direct).await.unwrap().migrate().await.unwrap();
+    PostgresStore::open(&proxy.url(direct), options).unwrap()
+}
+
+/// Somebody whose patience ends before the store's.
+async fn gives_up<T>(after: Duration, answer: impl Future<Output = T>) {
+    assert!(tokio::time::timeout(after, answer).await.is_err(), "it was answered");
+}
+
+async fn is_answered<T>(answer: impl Future<Output = relevo_core::Result<T>>) -> T {
+    let answer = tokio::time::timeout(Duration::from_secs(60), answer).await;
+    answer.expect("it waits on what another gave up").unwrap()
+}
+
+#[test]
+fn a_connection_on_which_a_statement_was_given_up_is_nobodys_next() {
+    behind_a_proxy(async |direct, proxy| {
+        let store = endlessly_patient_store(direct, &proxy).await;
+        let (lane, member) = (LaneId { subscription: "s".into(), lane: 3 }, MemberId("m".into()));
+        // One of the pool, and one of those that are kept for signs of life.
+        store.read_parked(&lane, "key", 1).await.unwrap();
+        store.forget_member("s", &member).await.unwrap();
+        proxy.forget();
+        gives_up(LIMIT, store.read_parked(&lane, "key", 1)).await;
+        is_answered(store.read_parked(&lane, "key", 1)).await;
+        gives_up(LIMIT, store.forget_member("s", &member)).await;
+        is_answered(store.forget_member("s", &member)).await;
+    });
+}
+
+#[test]
+fn whoever_gives_up_after_seconds_of_silence_makes_all_idle_connections_anew() {
+    behind_a_proxy(async |direct, proxy| {
+        let store = endlessly_patient_store(direct, &proxy).await;
+        let (subscription, member) = (Subscription::new("s"), MemberId("relay".into()));
+        store.subscribe(&subscription).await.unwrap();
+        store.forget_member("s", &member).await.unwrap();
+        proxy.forget();
+        gives_up(Duration::from_secs(2), store.forget_member("s", &member)).await;
+        is_answered(store.subscribe(&subscription)).await;
+    });
+}
+
+/// A task that is aborted in the middle of a handler's transaction drops it, and its connection, as they are.
+async fn the_next_one_begins_at_once(driver: impl TxDriver, proxy: &Proxy) {
+    let idle_limit = Duration::from_secs(8);
+    let mut conn = driver.acquire().await.unwrap();
+    let tx = driver.begin(&mut conn, idle_limit).await.unwrap();
+    proxy.forget();
+    abandons(tx, &driver).await;
+    drop(conn);
+    let mut next = is_answered(driver.acquire()).await;
+    is_answered(driver.begin(&mut next, idle_limit)).await;
+}
+
+async fn abandons<D: TxDriver>(mut tx: D::Tx<'_>, _: &D) {
+    gives_up(LIMIT, D::savepoint(&mut tx)).await;
+}
+
+#[test]
+fn a_connection_on_which_a_handlers_statement_was_given_up_is_nobodys_next() {
+    behind_a_proxy(async |direct, proxy| {
+        let mut options = Options::default();
+        options.connections = 1;
+        let store = PostgresStore::open(&proxy.url(direct), options).unwrap();
+        the_next_one_begins_at_once(Deadpool::new(store.pool().clone()), &proxy).await;
+        the_next_one_begins_at_once(TokioPostgres::new(store.pool().clone()), &proxy).await;
+        let pool = patient_pool(&proxy.url(direct), 1);
+        the_next_one_begins_at_once(SqlxPostgres::new(pool), &proxy).await;
+    });
+}
+
+/// Nothing is under way when the network goes, and the relay is asked to end: only its goodbye is not heard.
+#[test]
+fn a_relay_that_owes_nothing_ends_in_good_order_though_its_goodbye_is_not_heard() {
+    for_each_driver(async |world, proxy| {
+        let running = relay_in_small_batches(&world).await;
+        publish_some(&world, 0, EVENTS / 2).await;
+        effects(&world, EVENTS / 2).await;
+        eventually("nothing is under way", async || {
+            let counts = running.counts();
+            (counts.lanes == 64 && !counts.due).then_some(())
+        })
+        .await;
+        proxy.half_open();
+        running.stop(Duration::from_secs(3)).await.expect("all that it did is recorded");
+        proxy.heal();
+        let heir =
+            relay_with(&world, Subscription::new("s"), quick(), &Script::done(), "heir").await;
+        publish_some(&world, EVENTS / 2, EVENTS).await;
+        assert_in_order(&effects(&world, EVENTS).await);
+        stop(heir).await;
+    });
+}
+
+#[test]
+fn a_relay_that_is_asked_to_end_with_a_batch_in_hand_says_so_when_it_cannot() {
+    behind_a_proxy(async |direct, proxy| {
+        let world = PostgresWorld::at(direct, &proxy.url(direct), PgHandlers::Deadpool).await;
+        let script = Script::new(|_, _| Act::Hang);
+        let running = relay(&world, "s", &script).await;
+        let ids = world.publish(vec![event("key", 0)]).await;
+        eventually("it is in hand", async || (script.attempts(ids[0]) == 1).then_some(())).await;
+        proxy.half_open();
+        let ended = running.stop(Duration::from_secs(3)).await.unwrap_err();
+        assert_eq!(ended.kind(), Kind::Timeout, "{ended}");
     });
 }
 

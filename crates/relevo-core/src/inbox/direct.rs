@@ -48,11 +48,12 @@ pub(super) fn give_back<D: TxDriver, T>(
     driver: &D,
     conn: Option<D::Conn>,
     result: Result<T, Broken>,
+    is_committed: impl Fn(&T) -> bool,
 ) -> Result<T, Broken> {
-    if let Err(broken) = &result
-        && broken.in_doubt()
-    {
-        driver.distrust(conn);
+    match (&result, conn) {
+        (Err(broken), conn) if broken.in_doubt() => driver.distrust(conn),
+        (Ok(done), Some(conn)) if is_committed(done) => driver.committed(conn),
+        (_, conn) => drop(conn),
     }
     result
 }
@@ -87,7 +88,7 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     async fn shared(&self, batch: &mut Batch) -> Result<Delivery, Broken> {
         let mut slot = None;
         let shared = self.shared_on(&mut slot, batch).await;
-        give_back(&self.driver, slot, shared)
+        give_back(&self.driver, slot, shared, |done| matches!(done, Delivery::Recorded { .. }))
     }
 
     async fn shared_on(
@@ -184,7 +185,7 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     ) -> Result<Result<Delivery, Outcome>, Broken> {
         let mut slot = None;
         let alone = self.alone_on(&mut slot, batch, index).await;
-        give_back(&self.driver, slot, alone)
+        give_back(&self.driver, slot, alone, |done| matches!(done, Ok(Delivery::Recorded { .. })))
     }
 
     async fn alone_on(

@@ -25,6 +25,12 @@ pub trait TxDriver: Send + Sync + Sized + 'static {
     /// Checks a connection out.
     fn acquire(&self) -> impl Future<Output = Result<Self::Conn>> + Send;
 
+    /// The last thing heard on this connection was that its transaction is committed: nothing is under way on it. One that
+    /// is dropped without a word may still be busy with what was given up.
+    fn committed(&self, conn: Self::Conn) {
+        drop(conn);
+    }
+
     /// Somebody waited in vain on this connection, if one was had at all: it may be half-open, or busy still with what
     /// was given up, and those that idle may be no better. None of them may be handed out again.
     fn distrust(&self, conn: Option<Self::Conn>) {

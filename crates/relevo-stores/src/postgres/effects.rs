@@ -8,10 +8,11 @@
 //! | `SqlxPostgres` | `sqlx::Transaction<Postgres>` |
 
 use super::errors::{from_driver, on_commit};
+use super::pooled::PooledConnection;
 use super::publish::PostgresOutbox;
 use super::record::to_json;
 use super::session::args;
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Pool;
 use relevo_core::inbox::{Meet, Met, TxDriver};
 use relevo_core::limits::Limits;
 use relevo_core::outbox::{LaneChange, PublishIn};
@@ -118,24 +119,28 @@ impl Deadpool {
 }
 
 impl TxDriver for Deadpool {
-    type Conn = Object;
+    type Conn = PooledConnection;
     type Tx<'c> = deadpool_postgres::Transaction<'c>;
 
-    async fn acquire(&self) -> Result<Object> {
-        super::object(&self.pool).await
+    async fn acquire(&self) -> Result<PooledConnection> {
+        super::object(&self.pool).await.map(PooledConnection::from)
     }
 
-    fn distrust(&self, conn: Option<Object>) {
-        drop(conn.map(Object::take));
+    fn committed(&self, conn: PooledConnection) {
+        conn.give_back();
+    }
+
+    fn distrust(&self, conn: Option<PooledConnection>) {
+        conn.into_iter().for_each(PooledConnection::close);
         self.pool.retain(|_, _| false);
     }
 
     async fn begin<'c>(
         &'c self,
-        conn: &'c mut Object,
+        conn: &'c mut PooledConnection,
         idle_limit: Duration,
     ) -> Result<Self::Tx<'c>> {
-        let tx = conn.transaction().await.map_err(from_driver)?;
+        let tx = conn.begin()?.transaction().await.map_err(from_driver)?;
         batch(tx.client(), &opening(idle_limit)).await?;
         Ok(tx)
     }
@@ -189,24 +194,28 @@ impl TokioPostgres {
 }
 
 impl TxDriver for TokioPostgres {
-    type Conn = Object;
+    type Conn = PooledConnection;
     type Tx<'c> = tokio_postgres::Transaction<'c>;
 
-    async fn acquire(&self) -> Result<Object> {
-        super::object(&self.pool).await
+    async fn acquire(&self) -> Result<PooledConnection> {
+        super::object(&self.pool).await.map(PooledConnection::from)
     }
 
-    fn distrust(&self, conn: Option<Object>) {
-        drop(conn.map(Object::take));
+    fn committed(&self, conn: PooledConnection) {
+        conn.give_back();
+    }
+
+    fn distrust(&self, conn: Option<PooledConnection>) {
+        conn.into_iter().for_each(PooledConnection::close);
         self.pool.retain(|_, _| false);
     }
 
     async fn begin<'c>(
         &'c self,
-        conn: &'c mut Object,
+        conn: &'c mut PooledConnection,
         idle_limit: Duration,
     ) -> Result<Self::Tx<'c>> {
-        let client: &'c mut tokio_postgres::Client = conn;
+        let client: &'c mut tokio_postgres::Client = conn.begin()?;
         let tx = client.transaction().await.map_err(from_driver)?;
         batch(tx.client(), &opening(idle_limit)).await?;
         Ok(tx)
@@ -254,6 +263,7 @@ pub use by_sqlx::{SqlxConnection, SqlxPostgres};
 mod by_sqlx {
     use super::*;
     use crate::postgres::errors::from_sqlx;
+    use crate::postgres::pooled::ANSWER_LIMIT;
     use sqlx::pool::PoolConnection;
     use sqlx::{Acquire, AssertSqlSafe, PgPool, Postgres, Transaction};
 
@@ -269,9 +279,6 @@ mod by_sqlx {
             Self { pool }
         }
     }
-
-    /// So long a connection of the pool may take to say that it lives.
-    const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
     /// A connection that is closed, not given back, if it was dropped while beginning: sqlx would hand it on inside a
     /// transaction that nobody ends, and what the next user writes would be lost.

@@ -17,6 +17,7 @@ mod lanes;
 mod log;
 mod migrate;
 mod operate;
+mod pooled;
 mod probe;
 mod publish;
 mod record;
@@ -35,6 +36,7 @@ pub use adopt::Adopted;
 pub use effects::SqlxPostgres;
 pub use effects::{Deadpool, TokioPostgres};
 pub use migrate::print;
+pub use pooled::PooledConnection;
 pub use publish::PostgresOutbox;
 
 use address::Address;

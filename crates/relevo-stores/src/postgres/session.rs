@@ -14,6 +14,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
@@ -67,6 +68,9 @@ macro_rules! args {
 }
 pub(crate) use args;
 
+/// Whoever gives up after so long has met silence, rather than changed their mind.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// Where a connection goes back to.
 enum Lent {
     ByPool(Object),
@@ -112,13 +116,21 @@ impl Session {
         &self,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
+        let mut statement = Unanswered { session: Some(self), since: Instant::now() };
         match tokio::time::timeout(self.limit, answer).await {
-            Ok(result) => result.map_err(from_driver),
-            Err(_) => {
-                self.in_doubt.store(true, Ordering::Relaxed);
-                self.store.distrust_idle_ones();
-                Err(error(Kind::Timeout, format!("no answer within {:?}", self.limit)))
+            Ok(result) => {
+                statement.session = None;
+                result.map_err(from_driver)
             }
+            Err(_) => Err(error(Kind::Timeout, format!("no answer within {:?}", self.limit))),
+        }
+    }
+
+    /// Nobody waits any more for a statement's answer, for which somebody had waited for so long.
+    fn give_up(&self, waited: Duration) {
+        self.in_doubt.store(true, Ordering::Relaxed);
+        if waited >= SILENCE.min(self.limit) {
+            self.store.distrust_idle_ones();
         }
     }
 
@@ -160,6 +172,21 @@ impl Session {
         let tx = Tx { session: self, ended: false };
         self.batch("BEGIN").await?;
         Ok(tx)
+    }
+}
+
+/// A statement on its way. Its session is in doubt if nobody hears the answer: because the limit is over, or because whoever
+/// waited has a shorter one and dropped the future. The connection may be half-open, or busy with that statement still.
+struct Unanswered<'s> {
+    session: Option<&'s Session>,
+    since: Instant,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.session {
+            session.give_up(self.since.elapsed());
+        }
     }
 }
 

@@ -78,6 +78,10 @@ impl<D: TxDriver> TxDriver for Apart<D> {
         self.driver.acquire().await
     }
 
+    fn committed(&self, conn: Self::Conn) {
+        self.driver.committed(conn);
+    }
+
     fn distrust(&self, conn: Option<Self::Conn>) {
         self.driver.distrust(conn);
     }

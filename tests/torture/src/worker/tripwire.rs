@@ -214,6 +214,10 @@ impl<D: TxDriver> TxDriver for Tripped<D> {
         acquired
     }
 
+    fn committed(&self, conn: Self::Conn) {
+        self.0.committed(conn);
+    }
+
     fn distrust(&self, conn: Option<Self::Conn>) {
         self.0.distrust(conn);
     }

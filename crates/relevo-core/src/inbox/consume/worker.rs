@@ -192,7 +192,9 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
                 self.unless_left_to_broker(&meeting)?;
             }
         }
-        self.end(&meeting, effect).await
+        let settled = self.end(&meeting, effect).await?;
+        slot.into_iter().for_each(|conn| self.driver.committed(conn));
+        Ok(settled)
     }
 
     /// Asks the inbox about the next messages; false if there are none.
@@ -274,7 +276,9 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             return self.answered(untold, outcome).await;
         }
         meeting.settle(index, outcome);
-        self.end(&meeting, effect).await
+        let settled = self.end(&meeting, effect).await?;
+        slot.into_iter().for_each(|conn| self.driver.committed(conn));
+        Ok(settled)
     }
 
     /// Records an answer whose own transaction is gone.
