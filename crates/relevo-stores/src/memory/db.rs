@@ -48,7 +48,7 @@ pub(super) enum Lock {
 }
 
 /// A database in memory, one statement at a time. Nothing in it asks for the time or for chance: both come in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Db {
     pub(super) now: DateTime<Utc>,
     pub(super) next_tx: u64,
@@ -157,6 +157,22 @@ impl Db {
         self.next_xid = next.min(self.next_xid);
         self.last_completed = self.next_xid - 1;
         self.sequence += skipped;
+    }
+
+    /// A crash of the server lost every commit since this copy was taken, all of them asynchronous. Signs of life stay, and
+    /// so does what no crash gives back: numbers that were drawn. Every transaction must have been rolled back.
+    pub fn lose_since(&mut self, copy: Self) {
+        let now = std::mem::replace(self, copy);
+        self.log.retain(|_, row| row.committed);
+        self.transactions.clear();
+        self.in_progress.clear();
+        self.open_burns.clear();
+        self.locks.clear();
+        self.waits.clear();
+        (self.now, self.next_tx, self.next_xid) = (now.now, now.next_tx, now.next_xid);
+        (self.last_completed, self.sequence) = (now.last_completed, now.sequence);
+        (self.members, self.lost_ticks) = (now.members, now.lost_ticks);
+        self.next_operation = now.next_operation;
     }
 
     /// The highest id that was given out.

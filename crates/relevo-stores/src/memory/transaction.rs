@@ -24,7 +24,7 @@ struct Savepoint {
     xid: Option<Xid>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Transaction {
     pub(super) xid: Option<Xid>,
     /// Ids of subtransactions; they complete with the transaction, or when they are rolled back.
@@ -340,5 +340,26 @@ mod tests {
         let tx = db.begin();
         assert!(!db.first_time(tx, "c", "s", "1").unwrap());
         assert!(db.first_time(tx, "other", "s", "1").unwrap());
+    }
+
+    #[test]
+    fn a_lost_commit_leaves_nothing_but_the_numbers_that_it_used_up() {
+        let mut db = db();
+        let tx = db.begin();
+        db.put(tx, "t", "kept", Some("1".into())).unwrap();
+        db.commit(tx).unwrap();
+        let (tx, open) = (db.begin(), db.begin());
+        db.put(tx, "t", "lost", Some("2".into())).unwrap();
+        db.put(open, "t", "never", Some("3".into())).unwrap();
+        let copy = db.clone();
+        db.commit(tx).unwrap();
+        db.rollback(open);
+        let (seq, xid) = (db.draw_seq(), db.last_given());
+        db.lose_since(copy);
+        assert_eq!(db.rows("t").map(|(key, _)| key).collect::<Vec<_>>(), ["kept"]);
+        assert_eq!((db.last_value(), db.last_given(), db.open_transactions()), (seq, xid, 0));
+        let next = db.begin();
+        assert!(next != tx && next != open);
+        db.put(next, "t", "lost", Some("4".into())).expect("its lock is gone with it");
     }
 }

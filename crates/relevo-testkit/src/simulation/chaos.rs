@@ -159,7 +159,9 @@ pub(super) fn executed(sim: &mut Sim, owner: Owner, name: &'static str) {
         Some((process, _)) if stops => pause(sim, process, name),
         _ => {}
     }
-    if sim.world.options.has(Trouble::DatabaseCrash) && LOSES.contains(&name) {
+    let loses =
+        LOSES.contains(&name) || name == "commit effect" && sim.world.options.hasty_handlers;
+    if sim.world.options.has(Trouble::DatabaseCrash) && loses {
         crash_database_here(sim, name);
     }
 }

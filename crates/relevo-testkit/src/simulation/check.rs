@@ -138,6 +138,11 @@ pub(super) fn at_the_end(world: &mut World) {
     if let Some((invariant, text)) = find_contradiction(world) {
         world.journal.broken(invariant, text);
     }
+    let deliveries = world.journal.events.values().flat_map(|event| &event.at);
+    let redone = deliveries.filter(|at| at.taken_back > 0 && at.end == End::Applied).count();
+    if redone > 0 {
+        world.seen.sometimes("an effect that a crash had taken back was done again");
+    }
 }
 
 fn find_contradiction(world: &World) -> Option<(Invariant, String)> {

@@ -8,7 +8,8 @@
 //! - `options`: what a seed decides before the run; `bias`: what some seeds look at closely; `plan`: what handlers and brokers do with each event
 //! - `sim`: the scheduler; `process`: the relay's machines with their shells; `intake`: the consumer's; `chaos`: what
 //!   goes wrong
-//! - `world`, `statements`, `inbox`, `broker`: what is outside the programs; `client`, `receiver`: how programs reach
+//! - `world`, `statements`, `inbox`, `broker`: what is outside the programs; `haste`: commits that a crash takes back from
+//!   handlers; `client`, `receiver`: how programs reach
 //!   it, step by step
 //! - `writers`: writers and operators beside the relays
 //! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds; `kills`: every mutant until
@@ -39,6 +40,7 @@ mod check;
 mod client;
 mod command;
 mod describe;
+mod haste;
 mod inbox;
 mod intake;
 mod invariant;

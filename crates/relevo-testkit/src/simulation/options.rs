@@ -159,6 +159,8 @@ pub struct Options {
     pub(super) consumer: Option<ConsumerOptions>,
     /// How long inbox rows are kept.
     pub(super) inbox_kept: Duration,
+    /// Handlers' sessions do not wait for the disk: the server may lose what it confirmed to them.
+    pub(super) hasty_handlers: bool,
 }
 
 impl Options {
@@ -194,10 +196,21 @@ impl Options {
             acts: acts(),
             consumer: r.one_in(2).then(|| ConsumerOptions::draw(&mut r)),
             inbox_kept: Duration::from_secs(3_600),
+            hasty_handlers: false,
         };
         bias.apply(&mut options, &mut r);
         options.add_consumer(&mut r);
+        options.add_haste();
         options
+    }
+
+    /// Drawn apart: what else a seed decides does not depend on it.
+    fn add_haste(&mut self) {
+        let mut rng = Rng::seeded(self.seed ^ 0x0A57_E0FF_D15C_5EED);
+        self.hasty_handlers = self.bias == Bias::None && Draw(&mut rng).one_in(6);
+        if self.hasty_handlers && !self.has(Trouble::DatabaseCrash) {
+            self.troubles.extend([Trouble::DatabaseCrash; 2]);
+        }
     }
 
     /// There is something to consume only where something goes to a broker.

@@ -35,6 +35,8 @@ pub const SOMETIMES: &[&str] = &[
     "a deadlock ended a transaction",
     "the database died with transactions open",
     "an asynchronous commit was lost in a crash of the database",
+    "a handler's effect was lost in a crash of the database",
+    "an effect that a crash had taken back was done again",
     "the inbox refused a second copy",
     "a message landed because it failed",
     "a message landed behind another of its key",

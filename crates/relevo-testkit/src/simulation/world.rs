@@ -1,6 +1,7 @@
 //! Everything outside the programs: database, broker, time, chance, journal, and what was seen on the way.
 
 use super::broker::Broker;
+use super::haste::BeforeCommit;
 use super::journal::Journal;
 use super::options::{Draw, Micros, Options};
 use super::seen::Seen;
@@ -36,6 +37,8 @@ enum Unflushed {
     Cursor(LaneId, Position),
     /// What a lane's token and owner were before. (Only a wrong store commits a take-over asynchronously.)
     Owner(LaneId, Token, Option<MemberId>),
+    /// A handler's effect with its record.
+    Handled(Box<BeforeCommit>),
 }
 
 /// The world.
@@ -178,16 +181,16 @@ impl World {
     pub(super) fn commit(&mut self, tx: TxId) -> Result<()> {
         let replayed = self.put_back_by(tx);
         let rings = self.journal.has_published(tx);
-        let moves = self.moves_of(tx);
+        let asynchronous = self.moves_of(tx).or_else(|| self.handled_in_haste(tx));
         self.sessions.remove(&tx);
         if let Err(error) = self.db.commit(tx) {
             self.journal.rolled_back(tx);
             return Err(error);
         }
-        match moves {
-            Some(moves) => {
+        match asynchronous {
+            Some(commits) => {
                 self.unflushed.push(Unflushed::Xid(self.db.last_completed()));
-                self.unflushed.extend(moves);
+                self.unflushed.extend(commits);
             }
             None => self.flush(),
         }
@@ -246,6 +249,10 @@ impl World {
         })
     }
 
+    fn handled_in_haste(&self, tx: TxId) -> Option<Vec<Unflushed>> {
+        self.before_hasty_commit(tx).map(|before| vec![Unflushed::Handled(Box::new(before))])
+    }
+
     /// A synchronous commit makes everything before it durable too.
     pub(super) fn flush(&mut self) {
         self.unflushed.clear();
@@ -289,6 +296,7 @@ impl World {
                 Unflushed::Xid(_) => continue,
                 Unflushed::Tick(number, _) => self.db.lose_tick(number),
                 Unflushed::Owner(lane, token, owner) => self.db.lose_owner(&lane, token, owner),
+                Unflushed::Handled(before) => self.take_back(*before),
                 Unflushed::Cursor(lane, position) => {
                     self.db.lose_move(&lane, position);
                     let token = self.db.cursor(&lane).map_or(0, |row| row.token);

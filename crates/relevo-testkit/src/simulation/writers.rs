@@ -232,6 +232,7 @@ impl World {
 
     pub(super) fn resume(&mut self, name: &str) -> Statement<()> {
         self.db.resume(name)?;
+        self.flush();
         self.seen.sometimes("a subscription was paused and resumed");
         Ok(())
     }

@@ -95,9 +95,14 @@ impl Journal {
         self.transactions.get(&tx).is_some_and(written)
     }
 
+    /// True if a handler wrote in this transaction.
+    pub(in crate::simulation) fn has_effects(&self, tx: TxId) -> bool {
+        self.transactions.get(&tx).is_some_and(|pending| !pending.effects.is_empty())
+    }
+
     /// True if a transaction wrote lane changes and nothing else.
     pub(in crate::simulation) fn only_changes(&self, tx: TxId) -> bool {
-        let only = |pending: &Pending| pending.effects.is_empty();
-        !self.has_published(tx) && self.transactions.get(&tx).is_some_and(only)
+        let known = self.transactions.contains_key(&tx);
+        known && !self.has_published(tx) && !self.has_effects(tx)
     }
 }

@@ -6,13 +6,17 @@
 //! # Layout
 //! - `asked`: what programs ask for
 //! - `happened`: what the database and the broker say happened
+//! - `lost`: what a crash of the database takes back
 //! - `operators`: replays, rewinds and leases
 
 mod asked;
 mod happened;
+mod lost;
 mod operators;
 #[cfg(test)]
 mod tests;
+
+pub(super) use lost::Undecided;
 
 use super::invariant::{Invariant, Violation};
 use super::landings::Landing;
@@ -60,6 +64,8 @@ pub(super) struct Delivered {
     pub(super) handed_on: Option<u64>,
     /// It landed in the log of whoever stands behind a broker: from there on it is an event like any other.
     pub(super) landed: bool,
+    /// Times a crash of the database took back what had been decided.
+    pub(super) taken_back: u32,
     /// It must still come to an end.
     pub(super) awaited: bool,
     pub(super) end: End,

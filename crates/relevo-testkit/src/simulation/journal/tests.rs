@@ -44,3 +44,22 @@ fn a_replayed_event_that_a_rewind_returned_to_the_log_may_be_left_out_by_the_nex
     journal.rewound(0, false, true);
     assert_eq!(journal.open, 0, "an operator left it out");
 }
+
+#[test]
+fn an_effect_whose_commit_is_lost_is_awaited_again_and_was_none() {
+    let about =
+        Subscriber { name: "ledger", once: true, only_a: false, max_attempts: 1, behind: false };
+    let mut journal = Journal::new(vec![about]);
+    let event = NewEvent::bytes("a.made", "bytes");
+    let began = journal.publishing();
+    journal.published(TxId(1), &event, began);
+    journal.committed(TxId(1), &[]);
+    journal.effect(TxId(2), 0, event.id);
+    let before = journal.undecided_before(TxId(2));
+    journal.committed(TxId(2), &[]);
+    assert_eq!((journal.open, journal.events[&event.id].at[0].applied), (0, 1));
+    journal.take_back(before);
+    let delivered = &journal.events[&event.id].at[0];
+    assert_eq!((journal.open, delivered.applied, delivered.end), (1, 0, End::None));
+    assert_eq!(delivered.first_decided, None, "what follows it must not come before it");
+}
