@@ -5,6 +5,8 @@
 //! [`run`] is the shell that does what the actions say.
 
 mod action;
+#[cfg(test)]
+mod answers_tests;
 mod batch;
 #[cfg(test)]
 mod batch_tests;
@@ -13,6 +15,8 @@ mod cursor;
 #[cfg(test)]
 mod cursor_tests;
 mod lane;
+#[cfg(test)]
+mod lane_tests;
 mod machine;
 #[cfg(test)]
 mod machine_tests;
