@@ -3,7 +3,7 @@
 use relevo_testkit::services::{
     self, PgBouncer, Postgres, PostgresOptions, Proxy, ServiceError, sql,
 };
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
 
@@ -150,6 +150,46 @@ fn a_server_that_is_nowhere_says_how_to_get_it() {
     let error = Postgres::start(7).unwrap_err();
     assert!(matches!(error, ServiceError::Missing { .. }));
     assert!(error.to_string().contains("cargo xtask test --install"), "{error}");
+}
+
+/// A test that needs a server which nobody has: this test binary again, told so by the environment.
+#[test]
+fn a_test_without_its_server() {
+    if std::env::var_os("RELEVO_TEST_OF_SKIPS").is_some() {
+        assert!(services::require(Postgres::start(7)).is_none());
+    }
+}
+
+fn run_without_its_server(note: &std::path::Path, variables: &[(&str, &str)]) -> Output {
+    Command::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", "a_test_without_its_server", "--nocapture"])
+        .env_remove("CI")
+        .env_remove("RELEVO_REQUIRE")
+        .env("RELEVO_TEST_OF_SKIPS", "1")
+        .env("RELEVO_SKIPPED", note)
+        .envs(variables.iter().copied())
+        .output()
+        .expect("it runs")
+}
+
+#[test]
+fn a_test_without_its_server_is_skipped_aloud_and_noted_or_fails_where_nothing_may_be_missing()
+-> TestResult {
+    let note = std::env::temp_dir().join(services::unique_name("relevo_skipped"));
+    for _ in 0..2 {
+        let skipped = run_without_its_server(&note, &[]);
+        let said = String::from_utf8_lossy(&skipped.stderr);
+        assert!(skipped.status.success() && said.contains("SKIPPED: PostgreSQL 7"), "{skipped:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&note)?, "PostgreSQL 7\nPostgreSQL 7\n");
+    for required in [("CI", "true"), ("RELEVO_REQUIRE", "1")] {
+        let failed = run_without_its_server(&note, &[required]);
+        let said = String::from_utf8_lossy(&failed.stderr);
+        assert!(!failed.status.success(), "{required:?}: {failed:?}");
+        assert!(said.contains("PostgreSQL 7 is not on this machine"), "{said}");
+    }
+    std::fs::remove_file(note)?;
+    Ok(())
 }
 
 /// A table `t` with the numbers that arrived, reached through a proxy.
