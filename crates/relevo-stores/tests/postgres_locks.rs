@@ -245,6 +245,37 @@ async fn between_the_look_and_the_replay_no_proof_goes() {
     assert_eq!(refused.kind(), Kind::ProofGone, "{refused}");
 }
 
+/// Asks for ten days of everything, of the inbox too.
+fn ten_days() -> Retention {
+    let mut retention = Retention::default();
+    let days = Duration::from_secs(10 * 86_400);
+    (retention.events, retention.dead_letters, retention.inbox) = (days, days, days);
+    retention
+}
+
+#[tokio::test]
+async fn at_the_very_edge_what_may_be_replayed_is_proven_and_what_is_not_is_refused() {
+    let Some(rig) = rig().await else { return };
+    let client = dead_and_done(&rig).await;
+    // The letter goes in a minute. Who did its event did so a day before it died: that is within the margin.
+    let edge = "UPDATE relevo.dead_letter SET created_at = now() - interval '12 days',
+                                              died_at = now() - interval '10 days' + interval '1 minute';
+                UPDATE relevo.inbox SET seen_at = now() - interval '11 days' + interval '1 minute'";
+    client.batch_execute(edge).await.unwrap();
+    rig.store.upkeep(&ten_days()).await.unwrap();
+    assert_eq!(marks(&client).await, 1, "the letter is there, so is the proof");
+    let asked = rig.store.replay(&DeadFilter::default(), None).await.unwrap();
+    assert_eq!(asked.total, 1);
+    rig.store.cancel_replay(asked.operation).await.unwrap();
+    // Longer before its death than the margin.
+    let older = "UPDATE relevo.inbox SET seen_at = seen_at - interval '61 seconds'";
+    client.batch_execute(older).await.unwrap();
+    rig.store.upkeep(&ten_days()).await.unwrap();
+    assert_eq!(marks(&client).await, 0);
+    let refused = rig.store.replay(&DeadFilter::default(), None).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::ProofGone, "{refused}");
+}
+
 #[tokio::test]
 async fn what_is_asked_for_keeps_the_proof_it_may_need() {
     let Some(rig) = rig().await else { return };

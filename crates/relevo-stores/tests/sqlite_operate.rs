@@ -278,6 +278,41 @@ async fn why_tells_every_state() {
     );
 }
 
+/// Upkeep that is asked for ten days of everything, of the inbox too; how many inbox rows it leaves.
+async fn keep_ten_days(scratch: &Scratch, store: &SqliteStore) -> i64 {
+    let mut retention = Retention::default();
+    let days = Duration::from_secs(10 * 86_400);
+    (retention.events, retention.dead_letters, retention.inbox) = (days, days, days);
+    store.upkeep(&retention).await.unwrap();
+    let count = "SELECT count(*) FROM relevo_inbox";
+    scratch.connect().query_row(count, [], |row| row.get(0)).unwrap()
+}
+
+#[tokio::test]
+async fn at_the_very_edge_what_may_be_replayed_is_proven_and_what_is_not_is_refused() {
+    let scratch = Scratch::new();
+    let store = scratch.store().await;
+    publish(&store, "k", 1).await;
+    let mut hand = take(&store, "s", "k", 1).await;
+    kill_all(&store, &mut hand).await;
+    // The letter goes in a minute. Who did its event did so a day before it died: that is within the margin.
+    let edge = "UPDATE relevo_subscription SET outside = 1;
+        UPDATE relevo_dead_letter SET created_at = created_at - 12 * 86400000, died_at = died_at - 10 * 86400000 + 60000;
+        INSERT INTO relevo_inbox (consumer, source, id) VALUES ('c', 's', 'done');
+        UPDATE relevo_inbox SET first_at = first_at - 11 * 86400000 + 60000";
+    scratch.connect().execute_batch(edge).unwrap();
+    assert_eq!(keep_ten_days(&scratch, &store).await, 1, "the letter is there, so is the proof");
+    let asked = store.replay(&DeadFilter::default(), None).await.unwrap();
+    assert_eq!(asked.total, 1);
+    store.cancel_replay(asked.operation).await.unwrap();
+    // Longer before its death than the margin.
+    let older = "UPDATE relevo_inbox SET first_at = first_at - 61000";
+    scratch.connect().execute_batch(older).unwrap();
+    assert_eq!(keep_ten_days(&scratch, &store).await, 0);
+    let refused = store.replay(&DeadFilter::default(), None).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::ProofGone, "{refused}");
+}
+
 async fn beat_and_claim(store: &SqliteStore, lane: u16, note: &str) -> (MemberId, Claim) {
     let member = MemberId("m".into());
     let beat = Beat { subscription: "s".into(), member: member.clone(), note: note.into() };

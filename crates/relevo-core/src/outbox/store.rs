@@ -1,4 +1,5 @@
 use super::change::{EventRef, LaneChange};
+use super::retention::Retention;
 use super::tick::TickRef;
 use crate::error::Result;
 use crate::event::{Event, TopicFilter};
@@ -321,26 +322,6 @@ pub struct Upkeep {
     pub warnings: Vec<String>,
 }
 
-/// How long what is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Retention {
-    /// Events, after every subscription is past them.
-    pub events: Duration,
-    /// Dead letters, after they died.
-    pub dead_letters: Duration,
-    /// Inbox rows; at least as long as dead letters and events, and longer while something older is still on its way
-    /// outside: no replay under way outlives its proof.
-    pub inbox: Duration,
-}
-
-impl Default for Retention {
-    fn default() -> Self {
-        let day = Duration::from_secs(86_400);
-        Self { events: 7 * day, dead_letters: 90 * day, inbox: 120 * day }
-    }
-}
-
 /// The port through which the relay works a store. Every method is one round trip or one short
 /// transaction; none of them waits for a destination.
 ///
@@ -405,8 +386,9 @@ pub trait Store: Send + Sync + 'static {
     /// Each caller has a receiver of its own, so that no ring is lost between two waits.
     fn doorbell(&self) -> Option<watch::Receiver<u64>>;
 
-    /// Makes segments ahead, drops what is past retention, prunes ticks. Where inbox rows go, it is noted up to when:
-    /// [`crate::dead_letters::proof`] says why, and which of them stay.
+    /// Makes segments ahead, drops what is past retention, prunes ticks. Inbox rows go when they are older than
+    /// [`Retention::inbox_kept`], and it is noted up to when: [`crate::dead_letters::proof`] says why, and which of them
+    /// stay.
     async fn upkeep(&self, retention: &Retention) -> Result<Upkeep>;
 
     /// Forgets members that have been silent for long.

@@ -421,8 +421,8 @@ fn retention_and_http() -> String {
 # events = "{events}"
 # Dead letters, after they died.
 # dead_letters = "{dead}"
-# What was seen already; at least as long as events and dead letters. What is
-# older is not brought again to a broker or an endpoint (R0042).
+# What was seen already; at least a tenth longer than events and dead letters.
+# What is older is not brought again to a broker or an endpoint (R0042).
 # inbox = "{inbox}"
 
 # /metrics and /health/*; loopback unless you say otherwise.

@@ -14,7 +14,7 @@ use std::time::Duration;
 fn forgetful() -> Scratch {
     let scratch = Scratch::with_store();
     let config = std::fs::read_to_string(scratch.path("relevo.toml")).unwrap();
-    let short = "[retention]\nevents = \"1ms\"\ndead_letters = \"1ms\"\ninbox = \"1ms\"\n";
+    let short = "[retention]\nevents = \"1ms\"\ndead_letters = \"1ms\"\ninbox = \"2ms\"\n";
     scratch.write("relevo.toml", format!("{config}\n{short}"));
     scratch
 }
@@ -25,7 +25,7 @@ fn done_and_forgotten(scratch: &Scratch, event: &str) {
     let tx = file.transaction().unwrap();
     assert!(first_time(&tx, "mailer", "shop", event).unwrap());
     tx.commit().unwrap();
-    // A row must be a millisecond old.
+    // A row must be older than two milliseconds.
     let count = "SELECT count(*) FROM relevo_inbox";
     let rows = || file.query_row(count, [], |row| row.get::<_, i64>(0));
     let gone = || {

@@ -15,7 +15,7 @@ impl Db {
     pub(super) fn forget_inbox(&mut self, keep: Duration) {
         let keep = chrono::Duration::from_std(keep).unwrap_or(chrono::Duration::MAX);
         let now = self.now;
-        let old = |at: DateTime<Utc>| now - at >= keep;
+        let old = |at: DateTime<Utc>| now - at > keep;
         if !self.inbox.values().any(|at| old(*at)) {
             return;
         }
@@ -93,5 +93,42 @@ impl Db {
             true => Ok(()),
             false => Err(no_replay(&unproven, horizon).from_adapter("memory")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::tests::db;
+    use super::*;
+    use relevo_core::outbox::{Retention, Subscription};
+
+    /// Is the row still there at this age?
+    fn is_kept(retention: &Retention, age: Duration) -> bool {
+        let mut db = db();
+        db.subscribe(&Subscription::new("s"), 1).unwrap();
+        let seen = db.now;
+        db.inbox.insert(("c".into(), "s".into(), "id".into()), seen);
+        db.now = seen + age;
+        let mut kept = retention.clone();
+        kept.inbox = retention.inbox_kept();
+        db.upkeep(&kept).unwrap();
+        assert_eq!(db.inbox_gone_until, db.inbox.is_empty().then_some(seen));
+        !db.inbox.is_empty()
+    }
+
+    #[test]
+    fn a_row_just_at_its_limit_stays_and_goes_an_instant_later() {
+        let mut retention = Retention::default();
+        let (day, instant) = (Duration::from_secs(86_400), Duration::from_nanos(1));
+        assert!(is_kept(&retention, 120 * day));
+        assert!(!is_kept(&retention, 120 * day + instant));
+        // As long as dead letters is not longer than they are: a tenth is added.
+        retention.inbox = retention.dead_letters;
+        assert!(is_kept(&retention, 99 * day));
+        assert!(!is_kept(&retention, 99 * day + instant));
+        (retention.events, retention.dead_letters) = (Duration::ZERO, Duration::ZERO);
+        retention.inbox = Duration::ZERO;
+        assert!(is_kept(&retention, Duration::from_millis(1)));
+        assert!(!is_kept(&retention, Duration::from_millis(1) + instant));
     }
 }

@@ -4,13 +4,13 @@ use super::log::PageStep;
 use super::publish::MemoryOutbox;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use relevo_core::Result;
 use relevo_core::clock::Rng;
 use relevo_core::limits::Limits;
 use relevo_core::outbox::{
     Beat, Capabilities, Claim, Fleet, LaneChange, LaneId, LaneState, MemberId, Page, PageRequest,
     ParkedEvent, Probe, Retention, Store, Subscription, Token, Upkeep,
 };
-use relevo_core::{Error, Kind, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -230,11 +230,9 @@ impl Store for MemoryStore {
     }
 
     async fn upkeep(&self, retention: &Retention) -> Result<Upkeep> {
-        if retention.inbox < retention.dead_letters {
-            let message = "inbox rows must be kept at least as long as dead letters: a replay could take effect twice";
-            return Err(Error::new(Kind::InvalidConfig, message).from_adapter("memory"));
-        }
-        self.statement(|db, _| db.upkeep(retention)).await
+        let mut retention = retention.clone();
+        retention.inbox = retention.inbox_kept();
+        self.statement(|db, _| db.upkeep(&retention)).await
     }
 
     async fn forget_member(&self, subscription: &str, member: &MemberId) -> Result<()> {

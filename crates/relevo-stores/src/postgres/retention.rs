@@ -335,7 +335,7 @@ async fn drop_dead_letters(session: &Session, keep: Duration) -> Result<u64> {
 async fn drop_traces(session: &Session, retention: &Retention) -> Result<()> {
     let exceptions = retention.dead_letters.as_secs_f64();
     for _ in 0..MOST_PIECES {
-        if forget_inbox(session, retention.inbox, BATCH).await? < BATCH as u64 {
+        if forget_inbox(session, retention.inbox_kept(), BATCH).await? < BATCH as u64 {
             break;
         }
     }

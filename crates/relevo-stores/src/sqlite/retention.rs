@@ -37,7 +37,7 @@ pub(super) async fn upkeep(store: &SqliteStore, retention: &Retention) -> Result
     let ages = Ages {
         events: millis(retention.events),
         dead_letters: millis(retention.dead_letters),
-        inbox: millis(retention.inbox),
+        inbox: millis(retention.inbox_kept()),
     };
     upkeep.warnings = store.read(warnings).await?;
     let mut round = store.write(move |tx| plan(tx, ages.events)).await?;

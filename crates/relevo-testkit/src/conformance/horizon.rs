@@ -26,13 +26,20 @@ async fn is_proven(rig: &Rig, event: EventId) -> Result<bool> {
     Ok(!rig.under_test.first_time("billing", "shop", &event.to_string()).await?)
 }
 
-/// Lets inbox rows go, and dead letters that no key waits for.
-async fn forget(rig: &Rig) -> Result<()> {
+/// One round of upkeep that keeps events and dead letters for so long, and inbox rows as briefly as may be.
+async fn clean_up(rig: &Rig, events: Duration, dead_letters: Duration) -> Result<()> {
     let mut retention = Retention::default();
-    (retention.dead_letters, retention.inbox) = (Duration::ZERO, Duration::ZERO);
+    (retention.events, retention.dead_letters) = (events, dead_letters);
+    retention.inbox = Duration::ZERO;
     rig.let_time_pass().await;
     rig.store.upkeep(&retention).await?;
     Ok(())
+}
+
+/// Lets inbox rows go, and dead letters that no key waits for. The log stays: somebody has still to read it.
+async fn forget(rig: &Rig) -> Result<()> {
+    rig.store.subscribe(&Subscription::new("slow")).await?;
+    clean_up(rig, Duration::ZERO, Duration::ZERO).await
 }
 
 /// An event that went to a broker and was done there, and whose proof is gone.
@@ -165,6 +172,24 @@ pub async fn an_edited_copy_needs_no_proof(rig: &Rig) -> Result<()> {
 pub async fn a_direct_handlers_dead_letter_needs_no_proof(rig: &Rig) -> Result<()> {
     held_and_forgotten(rig, Subscription::new("direct")).await?;
     assert_eq!(rig.operate.replay(&only("direct"), None).await?.total, 1);
+    Ok(())
+}
+
+/// As long as an event or a dead letter is kept, and some time more, so is the proof, also if less was asked for.
+pub async fn proof_is_kept_longer_than_what_can_be_brought_again(rig: &Rig) -> Result<()> {
+    let mut reader = rig.migrated().await?.reader_of(to_a_broker("out")).await?;
+    let event = rig.commit_one(numbered("k", 1)).await?;
+    reader.until(&[event], 10).await?;
+    reader.record().await?;
+    done_by_a_consumer(rig, event).await?;
+    rig.store.subscribe(&Subscription::new("slow")).await?;
+    let hour = Duration::from_secs(3600);
+    for (events, dead_letters) in [(hour, Duration::ZERO), (Duration::ZERO, hour)] {
+        clean_up(rig, events, dead_letters).await?;
+        assert!(is_proven(rig, event).await?, "{events:?} and {dead_letters:?} are not over");
+    }
+    forget(rig).await?;
+    assert!(!is_proven(rig, event).await?, "nothing is kept any more");
     Ok(())
 }
 

@@ -140,6 +140,7 @@ macro_rules! store_cases {
                 a_dead_letter_behind_the_horizon_is_not_replayed: own_log,
                 an_edited_copy_needs_no_proof: own_log,
                 a_direct_handlers_dead_letter_needs_no_proof: own_log,
+                proof_is_kept_longer_than_what_can_be_brought_again: own_log,
                 proof_stays_while_a_rewind_is_under_way: own_log,
                 proof_stays_while_a_replay_is_under_way: own_log,
             }

@@ -2,12 +2,14 @@
 
 use super::Check;
 use crate::config::LISTEN;
+use crate::config::duration::written;
 use crate::config::file::{LimitsTable, RetentionTable};
 use crate::config::problem::Problem;
 use relevo_core::limits::Limits;
 use relevo_core::outbox::Retention;
 use relevo_core::relay::RelayConfig;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 impl Check {
     /// The tables themselves hold these bounds, so a file can lower but not raise them.
@@ -53,10 +55,10 @@ impl Check {
         let mut retention = Retention::default();
         retention.events = table.events.map_or(retention.events, |span| span.0);
         retention.dead_letters = table.dead_letters.map_or(retention.dead_letters, |span| span.0);
-        retention.inbox = table.inbox.map_or(retention.inbox, |span| span.0);
-        if retention.inbox < retention.dead_letters || retention.inbox < retention.events {
-            let text = "inbox rows must stay at least as long as events and dead letters: a replay would take effect twice";
-            self.bad(&["retention", "inbox"], text);
+        match table.inbox.map(|span| span.0) {
+            None => retention.inbox = retention.inbox_kept(),
+            Some(inbox) if inbox >= retention.inbox_least() => retention.inbox = inbox,
+            Some(inbox) => self.bad(&["retention", "inbox"], too_short(inbox, &retention)),
         }
         retention
     }
@@ -80,4 +82,16 @@ impl Check {
             }
         }
     }
+}
+
+/// Why inbox rows must be kept longer, and for how long.
+fn too_short(inbox: Duration, retention: &Retention) -> String {
+    let longest = if retention.events > retention.dead_letters { "events" } else { "dead_letters" };
+    format!(
+        "{} is too short: inbox rows must outlive what a replay can bring again, or its effects would happen twice. A tenth \
+         longer than {longest} ({}) is {}; without this key they are kept long enough",
+        written(inbox),
+        written(retention.replay_reach()),
+        written(retention.inbox_least()),
+    )
 }

@@ -110,6 +110,33 @@ fn what_cannot_be_meant_is_refused_by_its_key() {
 }
 
 #[test]
+fn inbox_rows_that_would_not_outlive_every_replay_are_refused_with_what_would_do() {
+    for (reach, too_short, enough) in [
+        ("", "90d", "99d"),
+        ("", "98d23h", "99d"),
+        ("events = \"100d\"\n", "100d", "110d"),
+        ("events = \"1h\"\ndead_letters = \"1h\"\n", "1h", "1h6m"),
+        ("events = \"0s\"\ndead_letters = \"0s\"\n", "0s", "1ms"),
+    ] {
+        let table = |inbox: &str| format!("[retention]\n{reach}inbox = \"{inbox}\"\n");
+        let message = refused(&table(too_short));
+        let told = format!("retention.inbox: {too_short} is too short");
+        assert!(message.contains(&told), "{message}");
+        assert!(message.contains(&format!(" is {enough};")), "{message}");
+        let kept = read(&table(enough)).unwrap_or_else(|error| panic!("{error}")).retention;
+        assert!(kept.inbox > kept.events.max(kept.dead_letters), "{kept:?}");
+    }
+}
+
+#[test]
+fn inbox_rows_of_which_nothing_is_said_are_kept_long_enough() {
+    let days = |text: &str| read(text).unwrap().retention.inbox.as_secs() / 86_400;
+    assert_eq!(days(""), 120);
+    assert_eq!(days("[retention]\ndead_letters = \"30d\"\n"), 120);
+    assert_eq!(days("[retention]\ndead_letters = \"200d\"\n"), 220);
+}
+
+#[test]
 fn a_password_never_appears_in_an_error() {
     for text in [
         "[store]\nmain = \"postgres://u:s3cret@h/d\"",
