@@ -1,6 +1,9 @@
 //! What is RabbitMQ's own: exchanges that are missing, limits of the server, ladders, alarms, TLS, topology.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
+#[path = "rabbitmq/cloudevents.rs"]
+mod cloudevents;
+
 use relevo_brokers::rabbitmq::topology::{RabbitMqAdmin, RabbitMqTopology};
 use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher, RabbitMqSubscriber};
 use relevo_core::ErrorClass;

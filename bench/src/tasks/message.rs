@@ -62,6 +62,7 @@ impl Message {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Msg-Id", id.as_str());
         headers.insert("content-type", CONTENT_TYPE);
+        headers.insert("ce-datacontenttype", CONTENT_TYPE);
         for (name, value) in self.attributes(&id, &time) {
             headers.insert(format!("ce-{name}"), value);
         }

@@ -12,6 +12,9 @@ const COMMANDS: &str = "nats-";
 
 const CONTENT_TYPE: &str = "content-type";
 
+/// The same as an attribute: unlike other protocols, the binding of NATS has it beside the others.
+const DATA_CONTENT_TYPE: &str = "ce-datacontenttype";
+
 /// All headers of an event: CloudEvents attributes, the id the server deduplicates by, and the stream it must be
 /// stored in.
 pub(super) fn of(event: &Event, source: &str, stream: Option<&str>) -> HeaderMap {
@@ -20,8 +23,10 @@ pub(super) fn of(event: &Event, source: &str, stream: Option<&str>) -> HeaderMap
     if let Some(stream) = stream.and_then(|stream| HeaderValue::from_str(stream).ok()) {
         headers.insert(NATS_EXPECTED_STREAM, stream);
     }
-    let content_type = cloudevents::encode(event.content_type(), false).into_owned();
-    headers.insert(HeaderName::from_static(CONTENT_TYPE), content_type);
+    for (name, attribute) in [(CONTENT_TYPE, false), (DATA_CONTENT_TYPE, true)] {
+        let content_type = cloudevents::encode(event.content_type(), attribute).into_owned();
+        headers.insert(HeaderName::from_static(name), content_type);
+    }
     for (name, value) in cloudevents::write(event, source, &Binding::NATS) {
         match name {
             Cow::Borrowed(name) => headers.insert(HeaderName::from_static(name), value),
@@ -82,6 +87,7 @@ mod tests {
             ("Nats-Msg-Id", id.as_str()),
             ("Nats-Expected-Stream", "TICKETS"),
             ("content-type", "application/json"),
+            ("ce-datacontenttype", "application/json"),
             ("ce-specversion", "1.0"),
             ("ce-id", id.as_str()),
             ("ce-source", "shop"),

@@ -1,6 +1,6 @@
 use super::BINDING;
 use bytes::Bytes;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use lapin::BasicProperties;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
@@ -94,9 +94,16 @@ fn readable(value: &AMQPValue) -> Option<String> {
         AMQPValue::LongLongInt(value) => value.to_string(),
         AMQPValue::Float(value) => value.to_string(),
         AMQPValue::Double(value) => value.to_string(),
-        AMQPValue::Timestamp(value) => value.to_string(),
+        AMQPValue::Timestamp(value) => time(*value),
         _ => return None,
     })
+}
+
+/// The text that a time of AMQP stands for; one that no calendar has stays a number.
+fn time(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    let text = time.map(|time| time.to_rfc3339_opts(SecondsFormat::Secs, true));
+    text.unwrap_or_else(|| seconds.to_string())
 }
 
 /// The message's own properties with further headers.

@@ -2,6 +2,7 @@
 #![cfg(feature = "nats")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod cloudevents;
 mod cluster;
 mod login;
 mod publish;

@@ -185,12 +185,13 @@ pub(super) struct Read {
 /// Reads CloudEvents attributes where they are, and all other headers as the application's own.
 pub(super) fn read(message: &Incoming, binding: &Binding) -> Read {
     let mut read = Read::default();
+    let is_version = |name: &str| name.eq_ignore_ascii_case("specversion");
     let is_cloudevent =
-        message.headers.iter().any(|(name, _)| binding.attribute(name) == Some("specversion"));
+        message.headers.iter().any(|(name, _)| binding.attribute(name).is_some_and(is_version));
     for (name, value) in &message.headers {
         match binding.attribute(name) {
             Some(attribute) if is_cloudevent => {
-                read.attribute(attribute, binding.decoded(value, true));
+                read.attribute(&lower(attribute), binding.decoded(value, true));
             }
             _ => read.plain(name, binding.decoded(value, false)),
         }
@@ -203,8 +204,28 @@ pub(super) fn read(message: &Incoming, binding: &Binding) -> Read {
 
 impl Binding {
     fn decoded(&self, value: &str, attribute: bool) -> String {
-        if self.encoded && attribute { decode(value) } else { value.to_owned() }
+        if self.encoded && attribute { decode(&unquoted(value)) } else { value.to_owned() }
     }
+}
+
+/// Attributes have lower-case names, which headers may come in any case.
+fn lower(name: &str) -> Cow<'_, str> {
+    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(name.to_ascii_lowercase()),
+        false => Cow::Borrowed(name),
+    }
+}
+
+/// What the text in double quotes means: older versions of the specification quoted what is encoded now.
+fn unquoted(value: &str) -> Cow<'_, str> {
+    let quoted = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let Some(quoted) = quoted else { return Cow::Borrowed(value) };
+    let mut chars = quoted.chars();
+    let mut plain = String::with_capacity(quoted.len());
+    while let Some(c) = chars.next() {
+        plain.extend(if c == '\\' { chars.next() } else { Some(c) });
+    }
+    Cow::Owned(plain)
 }
 
 impl Read {
@@ -239,6 +260,8 @@ impl Read {
                     self.headers.set(header::CORRELATION_ID, value);
                 }
             }
+            // The attribute has said it already, and without loss.
+            header::CONTENT_TYPE if self.headers.get(header::CONTENT_TYPE).is_some() => {}
             header::CONTENT_TYPE | header::TRACEPARENT | header::TRACESTATE => {
                 self.headers.set(lower, value);
             }
