@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-const EVENTS: u64 = 40;
-const KEYS: u64 = 4;
+pub(crate) const EVENTS: u64 = 40;
+pub(crate) const KEYS: u64 = 4;
 
 /// A broker of each kind, and everything that can be wrong with one beside them.
 struct Fleet<'f> {
@@ -88,19 +88,19 @@ impl Fleet<'_> {
     }
 }
 
-async fn place(store: &SqliteStore, wave: &Range<u64>) {
+pub(crate) async fn place(store: &SqliteStore, wave: &Range<u64>) {
     for n in wave.clone() {
         publish(store, &format!("order-{}", n % KEYS), n).await;
     }
 }
 
-fn number(body: &str) -> u64 {
+pub(crate) fn number(body: &str) -> u64 {
     let body: Value = serde_json::from_str(body).unwrap();
     body["n"].as_u64().unwrap()
 }
 
 /// First copies only: a confirm that was lost makes a second one, which an inbox drops.
-fn complete_and_in_order(what: &str, bodies: impl Iterator<Item = u64>) {
+pub(crate) fn complete_and_in_order(what: &str, bodies: impl Iterator<Item = u64>) {
     let mut seen = BTreeSet::new();
     let first: Vec<u64> = bodies.filter(|n| seen.insert(*n)).collect();
     assert_eq!(seen.len() as u64, EVENTS, "{what}: {first:?}");
@@ -144,12 +144,12 @@ async fn a_broker_or_store_that_is_down_neither_stops_nor_delays_the_others_and_
     assert!(!daemon.said().contains("s3cret"), "{}", daemon.said());
 }
 
-async fn metric(daemon: &Daemon, name: &str, subscription: &str) -> Option<f64> {
+pub(crate) async fn metric(daemon: &Daemon, name: &str, subscription: &str) -> Option<f64> {
     let labels = format!("{{service=\"shop\",subscription=\"{subscription}\"}}");
     daemon.metric(&format!("{name}{labels}")).await
 }
 
-async fn breaker(daemon: &Daemon, subscription: &str) -> Option<f64> {
+pub(crate) async fn breaker(daemon: &Daemon, subscription: &str) -> Option<f64> {
     metric(daemon, "relevo_breaker_open", subscription).await
 }
 

@@ -4,27 +4,29 @@ use crate::support::{Daemon, configure, eventually, publish, run_cli, store};
 use relevo_brokers::kafka::{KafkaConfig, KafkaConsumer, KafkaSubscriber};
 use relevo_core::broker::{Incoming, Received, Settle, Subscriber};
 use relevo_testkit::services::{self, Certificates, Kafka, KafkaOptions, unique_name};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The server that all tests here share.
-async fn shared() -> Option<Arc<Kafka>> {
+pub(crate) async fn shared() -> Option<Arc<Kafka>> {
     services::require(tokio::task::spawn_blocking(Kafka::shared).await.unwrap())
 }
 
-/// A topic's messages, in the order of each partition, once so many are there.
-async fn messages(url: &str, topic: &str, count: usize) -> Vec<Incoming> {
+/// A topic's messages, in the order of each partition, once so many different ones are there.
+pub(crate) async fn messages(url: &str, topic: &str, count: usize) -> Vec<Incoming> {
     let consumer = KafkaConsumer::new(topic, unique_name("test"));
     let subscriber = KafkaSubscriber::new(KafkaConfig::to(url).unwrap(), consumer);
     let mut receiver = subscriber.open().await.unwrap();
-    let mut all = Vec::new();
-    while all.len() < count {
+    let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    while seen.len() < count {
         let next = tokio::time::timeout(Duration::from_secs(120), receiver.next(100)).await;
-        let next = next.unwrap_or_else(|_| panic!("{} of {count} messages came", all.len()));
+        let next = next.unwrap_or_else(|_| panic!("{} of {count} messages came", seen.len()));
         let Received::Messages { messages, .. } = next.unwrap() else { continue };
         let done: Vec<_> = messages.iter().map(|message| (message.tag, Settle::Done)).collect();
         receiver.settle(&done).await.unwrap();
+        seen.extend(messages.iter().map(|message| message.payload.clone()));
         all.extend(messages);
     }
     receiver.close().await.unwrap();
@@ -53,7 +55,7 @@ async fn all_confirmed(daemon: &Daemon, count: f64) {
     .await;
 }
 
-fn number(message: &Incoming) -> u64 {
+pub(crate) fn number(message: &Incoming) -> u64 {
     let body: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
     body["n"].as_u64().unwrap()
 }

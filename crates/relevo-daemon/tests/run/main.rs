@@ -1,7 +1,10 @@
 //! `relevo run` and `relevo topology` as processes, on SQLite, with real endpoints and brokers.
 #![allow(clippy::unwrap_used)]
 
+mod forced;
 mod isolation;
+#[cfg(feature = "kafka")]
+mod isolation_kafka;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod nats;

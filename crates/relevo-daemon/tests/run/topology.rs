@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// relevo.toml with a RabbitMQ whose queue `jobs` has these `options`, and whatever `more` says.
-fn configure(folder: &Path, server: &RabbitMq, url: &str, options: &str, more: &str) {
+pub(crate) fn configure(folder: &Path, server: &RabbitMq, url: &str, options: &str, more: &str) {
     let port = server.management().port();
     let text = format!(
         "[broker.rabbit]\nurl = \"{url}\"\nmanagement_port = {port}\n\
@@ -18,7 +18,7 @@ fn configure(folder: &Path, server: &RabbitMq, url: &str, options: &str, more: &
     std::fs::write(folder.join("relevo.toml"), text).unwrap();
 }
 
-async fn topology(folder: &Path, arguments: &[&str]) -> Ended {
+pub(crate) async fn topology(folder: &Path, arguments: &[&str]) -> Ended {
     let arguments: Vec<&str> = ["topology"].iter().chain(arguments).copied().collect();
     let ended = run_cli(folder, &arguments).await;
     let said = format!("{}{}", ended.out, ended.err);

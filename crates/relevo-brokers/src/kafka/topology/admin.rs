@@ -116,6 +116,7 @@ impl KafkaAdmin {
             Act::Ok => Ok(()),
             Act::Create => self.create(client, &work.wanted).await,
             _ if work.different.anew => {
+                self.rehearse(client, &work.wanted).await?;
                 self.delete(client, &work.wanted.name).await?;
                 self.create(client, &work.wanted).await
             }
@@ -123,14 +124,23 @@ impl KafkaAdmin {
         }
     }
 
+    /// Asks the brokers whether they would make such a topic, while the one that has to go is still there.
+    async fn rehearse(&self, client: &Client, wanted: &Wanted) -> Result<()> {
+        // The name itself is taken: one beside it, where the same rules of access are likely to hold.
+        let beside = format!("{:.240}.anew", wanted.name);
+        let options = self.options().validate_only(true);
+        let answer = client.create_topics([&new_topic(&beside, wanted)], &options).await;
+        match answer.map_err(|error| down(client, &error))?.into_iter().next() {
+            Some(Err((_, code))) if is_about_the_shape(code) => Err(refused(format!(
+                "topic {}: brokers do not make it so, not even by force, and it stays as it is: {code}",
+                wanted.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     async fn create(&self, client: &Client, wanted: &Wanted) -> Result<()> {
-        let partitions = i32::try_from(wanted.partitions).unwrap_or(i32::MAX);
-        let replicas = i32::try_from(wanted.replicas).unwrap_or(i32::MAX);
-        let settings = wanted.settings.iter();
-        let topic = settings.fold(
-            NewTopic::new(&wanted.name, partitions, TopicReplication::Fixed(replicas)),
-            |topic, (name, value)| topic.set(name, value),
-        );
+        let topic = new_topic(&wanted.name, wanted);
         for again in 0.. {
             let made = client.create_topics([&topic], &self.options()).await;
             let made = made.map_err(|error| down(client, &error))?;
@@ -201,6 +211,21 @@ fn step(wanted: Wanted, found: Option<Found>) -> (Step, Work) {
     (step, Work { wanted, found, different: different.unwrap_or_default() })
 }
 
+fn new_topic<'n>(name: &'n str, wanted: &'n Wanted) -> NewTopic<'n> {
+    let partitions = i32::try_from(wanted.partitions).unwrap_or(i32::MAX);
+    let replicas = i32::try_from(wanted.replicas).unwrap_or(i32::MAX);
+    let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(replicas));
+    wanted.settings.iter().fold(topic, |topic, (name, value)| topic.set(name, value))
+}
+
+/// Such a topic is refused whatever its name is.
+fn is_about_the_shape(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{
+        InvalidConfig, InvalidPartitions, InvalidReplicationFactor, PolicyViolation,
+    };
+    matches!(code, InvalidConfig | InvalidPartitions | InvalidReplicationFactor | PolicyViolation)
+}
+
 fn is_election(error: &KafkaError) -> bool {
     use RDKafkaErrorCode::{LeaderNotAvailable, NotLeaderForPartition};
     matches!(error, KafkaError::MetadataFetch(LeaderNotAvailable | NotLeaderForPartition))
@@ -224,14 +249,14 @@ fn shape(
             Some(code) => Err(KafkaError::MetadataFetch(code)),
         };
     };
-    let mut is_empty = true;
+    let mut messages = 0;
     for partition in found.partitions() {
         let (low, high) = client.inner().fetch_watermarks(name, partition.id(), limit)?;
-        is_empty &= low == high;
+        messages += high - low;
     }
     let partitions = found.partitions();
     let replicas = partitions.first().map_or(0, |partition| partition.replicas().len());
-    let shape = Found { partitions: partitions.len(), replicas, is_empty, ..Found::default() };
+    let shape = Found { partitions: partitions.len(), replicas, messages, ..Found::default() };
     Ok((Some(shape), brokers))
 }
 

@@ -12,7 +12,8 @@ pub(super) struct Found {
     pub(super) settings: BTreeMap<String, String>,
     /// The settings that were made for this topic.
     pub(super) own: BTreeMap<String, String>,
-    pub(super) is_empty: bool,
+    /// How many it has at most: of those that were compacted away nobody tells.
+    pub(super) messages: i64,
 }
 
 /// A topic as it is wanted.
@@ -67,6 +68,9 @@ pub(super) fn topic(found: &Found, wanted: &Wanted) -> Differences {
         let instead = "Kafka's own kafka-reassign-partitions changes it without loss";
         different.texts.push(format!("replicas are {has}, wanted {wants}: {instead}"));
     }
+    if different.anew && found.messages > 0 {
+        different.texts.push(format!("up to {} messages would go", found.messages));
+    }
     for (name, value) in &wanted.settings {
         setting(&mut different, found, name, value);
     }
@@ -80,7 +84,7 @@ fn setting(different: &mut Differences, found: &Found, name: &str, wanted: &str)
     }
     different.settings = true;
     let text = format!("{name} is {}, wanted {wanted}", has.unwrap_or("not set"));
-    let loses = !found.is_empty && may_lose(name, has, wanted);
+    let loses = found.messages > 0 && may_lose(name, has, wanted);
     different.loses |= loses;
     different.texts.push(if loses { format!("{text}: messages may go") } else { text });
 }
@@ -119,8 +123,9 @@ mod tests {
 
     fn verdict(is_empty: bool, partitions: usize, replicas: usize, own: &[(&str, &str)]) -> Act {
         let has = settings(&[("retention.ms", "1000"), ("cleanup.policy", "delete,compact")]);
+        let messages = if is_empty { 0 } else { 7 };
         let found =
-            Found { partitions: 3, replicas: 1, settings: has, own: settings(&[]), is_empty };
+            Found { partitions: 3, replicas: 1, settings: has, own: settings(&[]), messages };
         let wanted = Wanted { name: "t".into(), partitions, replicas, settings: settings(own) };
         topic(&found, &wanted).verdict().0
     }

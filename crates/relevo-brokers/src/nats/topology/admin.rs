@@ -26,7 +26,7 @@ pub struct NatsAdmin {
 
 /// One thing that is wanted, and how it gets there.
 enum Work {
-    Stream { config: Box<Config>, anew: bool },
+    Stream { config: Box<Config>, instead_of: Option<Box<Config>> },
     Consumer { wanted: Box<NatsConsumer>, anew: bool },
 }
 
@@ -58,7 +58,9 @@ impl NatsAdmin {
                     (act, text, different.anew)
                 }
             };
-            let work = Work::Stream { config: Box::new(wanted), anew };
+            let instead_of = found.as_ref().filter(|_| anew);
+            let instead_of = instead_of.map(|found| Box::new(found.config.clone()));
+            let work = Work::Stream { config: Box::new(wanted), instead_of };
             steps.push((Step::new(act, "stream", &name, text), work));
             for (consumer, spec) in &stream.consumers {
                 let wanted = spec.named(&name, consumer);
@@ -121,8 +123,10 @@ async fn carry_out(context: &Context, step: &Step, work: Work) -> Result<()> {
     let failed = |cause: String| refused(format!("{step}: {cause}"));
     match work {
         _ if step.act == Act::Ok => Ok(()),
-        Work::Stream { config, anew } => {
-            if anew {
+        Work::Stream { config, instead_of } => {
+            let anew = instead_of.is_some();
+            if let Some(old) = instead_of {
+                rehearse(context, &old, &config).await.map_err(&failed)?;
                 let gone = context.delete_stream(&config.name).await;
                 gone.map_err(|cause| failed(cause.to_string()))?;
             }
@@ -149,6 +153,15 @@ async fn carry_out(context: &Context, step: &Step, work: Work) -> Result<()> {
             }
         }
     }
+}
+
+/// What the server would refuse of the new stream it refuses while the old one is still there: all that can be changed is
+/// changed first. Only then the old one goes, for what cannot.
+async fn rehearse(context: &Context, old: &Config, new: &Config) -> Result<(), String> {
+    let (retention, storage) = (old.retention, old.storage);
+    let changed = context.update_stream(Config { retention, storage, ..new.clone() }).await;
+    let stays = "the server does not do it, not even by force, and the stream stays";
+    changed.map(drop).map_err(|cause| format!("{stays}: {cause}"))
 }
 
 fn refused(why: String) -> relevo_core::Error {

@@ -45,6 +45,16 @@ impl Differences {
         }
     }
 
+    /// The server drops at once what no consumer waits for, and without a consumer that is everything.
+    fn only_for_consumers(&mut self, messages: u64) {
+        if messages > 0 {
+            self.loses = true;
+            let text =
+                format!("of its {messages} messages those that no consumer waits for would go");
+            self.texts.push(text);
+        }
+    }
+
     fn anew_if(&mut self, differs: bool) {
         self.anew |= differs;
     }
@@ -59,6 +69,9 @@ pub(super) fn stream(found: &Info, wanted: &Config) -> Differences {
     let retention = different.compare("retention", &config.retention, &wanted.retention);
     let is_queue = |config: &Config| config.retention == RetentionPolicy::WorkQueue;
     different.anew_if(retention && (is_queue(config) || is_queue(wanted)));
+    if retention && wanted.retention == RetentionPolicy::Interest {
+        different.only_for_consumers(state.messages);
+    }
     let storage = different.compare("storage", &config.storage, &wanted.storage);
     different.anew_if(storage);
     different.limit("max_messages", config.max_messages, wanted.max_messages, state.messages);
@@ -69,6 +82,9 @@ pub(super) fn stream(found: &Info, wanted: &Config) -> Differences {
     age(&mut different, config.max_age, wanted.max_age, (state.messages > 0).then_some(oldest));
     different.compare("discard", &config.discard, &wanted.discard);
     different.compare("duplicate_window", &config.duplicate_window, &wanted.duplicate_window);
+    if different.anew && state.messages > 0 {
+        different.texts.push(format!("its {} messages would go", state.messages));
+    }
     different
 }
 

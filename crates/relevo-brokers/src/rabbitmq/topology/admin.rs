@@ -91,17 +91,21 @@ impl RabbitMqAdmin {
 
     /// An exchange or a queue: missing, as wanted, or other than wanted.
     async fn declared(&self, connection: &Connection, thing: &Thing) -> Result<(Act, String)> {
-        match self.declare(connection, thing, true).await {
-            Ok(()) => {}
+        let messages = match self.declare(connection, thing, true).await {
+            Ok(messages) => messages,
             Err(error) if said(&error) == Some(NOT_FOUND) => {
                 return Ok((Act::Create, thing.description()));
             }
             Err(error) => return Err(self.error(&error)),
-        }
+        };
         match self.declare(connection, thing, false).await {
-            Ok(()) => Ok((Act::Ok, thing.description())),
+            Ok(_) => Ok((Act::Ok, thing.description())),
             Err(error) if said(&error) == Some(PRECONDITION_FAILED) => {
-                Ok((Act::Replace, reason(&error)))
+                let loss = match messages {
+                    0 => String::new(),
+                    n => format!(", its {n} messages would go"),
+                };
+                Ok((Act::Replace, reason(&error) + &loss))
             }
             Err(error) => Err(self.error(&error)),
         }
@@ -113,13 +117,13 @@ impl RabbitMqAdmin {
         failed(kind, format!("{}: {}", self.config.address(), reason(error)))
     }
 
-    /// On a channel of its own, because an answer other than yes closes it.
+    /// On a channel of its own, because an answer other than yes closes it. Tells how many messages wait in a queue.
     async fn declare(
         &self,
         connection: &Connection,
         thing: &Thing,
         passive: bool,
-    ) -> lapin::Result<()> {
+    ) -> lapin::Result<u32> {
         let channel = connection.create_channel().await?;
         match thing {
             Thing::Exchange { name, kind } => {
@@ -135,7 +139,8 @@ impl RabbitMqAdmin {
                     Routing::Hash => ExchangeKind::Custom(kind.as_str().into()),
                 };
                 let arguments = exchange_table(*kind);
-                channel.exchange_declare(short(name)?, routing, options, arguments).await
+                channel.exchange_declare(short(name)?, routing, options, arguments).await?;
+                Ok(0)
             }
             Thing::Queue { name, arguments } => {
                 let options = QueueDeclareOptions {
@@ -143,12 +148,14 @@ impl RabbitMqAdmin {
                     passive,
                     ..QueueDeclareOptions::default()
                 };
-                channel.queue_declare(short(name)?, options, table(arguments)).await.map(drop)
+                let queue = channel.queue_declare(short(name)?, options, table(arguments)).await?;
+                Ok(queue.message_count())
             }
             Thing::Binding { exchange, queue, key } => {
                 let (queue, exchange, key) = (short(queue)?, short(exchange)?, short(key)?);
                 let none = FieldTable::default();
-                channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), none).await
+                channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), none).await?;
+                Ok(0)
             }
         }
     }
@@ -180,7 +187,7 @@ impl RabbitMqAdmin {
         }
         match act {
             Act::Create | Act::Ensure | Act::Replace => {
-                self.declare(connection, thing, false).await
+                self.declare(connection, thing, false).await.map(drop)
             }
             _ => Ok(()),
         }
