@@ -119,6 +119,10 @@ impl World {
         format!("{}.dead", self.name)
     }
 
+    fn group(&self) -> String {
+        format!("{}.worker", self.name)
+    }
+
     /// Past the proxy, as an operator does.
     fn direct(&self) -> ClientConfig {
         let mut client = ClientConfig::new();
@@ -171,6 +175,20 @@ impl World {
             Ok(high - low)
         };
         (0..PARTITIONS).map(count).collect()
+    }
+
+    /// How much the consumers' group has settled.
+    fn settled(&self) -> Result<i64> {
+        let mut client = self.direct();
+        let group: BaseConsumer = client.set("group.id", self.group()).create().map_err(failed)?;
+        let mut places = TopicPartitionList::new();
+        places.add_partition_range(&self.name, 0, PARTITIONS - 1);
+        let committed = group.committed_offsets(places, SOON).map_err(failed)?;
+        let settled = committed.elements().into_iter().map(|place| match place.offset() {
+            Offset::Offset(at) => at,
+            _ => 0,
+        });
+        Ok(settled.sum())
     }
 
     /// Everything a topic has.
@@ -245,7 +263,7 @@ impl BrokerWorld for World {
     }
 
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>> {
-        let consumer = KafkaConsumer::new(self.name.as_str(), format!("{}.worker", self.name))
+        let consumer = KafkaConsumer::new(self.name.as_str(), self.group())
             .window(consuming.max_unsettled, consuming.max_unsettled_bytes)
             .session_timeout(Duration::from_secs(6))
             .dead_letters(self.graveyard());
@@ -254,6 +272,11 @@ impl BrokerWorld for World {
 
     async fn stored(&self) -> Result<usize> {
         Ok(self.counts(&self.name)?.iter().sum::<i64>() as usize)
+    }
+
+    async fn unsettled(&self) -> Result<usize> {
+        let stored: i64 = self.counts(&self.name)?.iter().sum();
+        Ok((stored - self.settled()?) as usize)
     }
 
     async fn put(&self, raw: Raw) -> Result<()> {

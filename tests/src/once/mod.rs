@@ -1,17 +1,22 @@
 //! From every broker into a real database: each event takes effect once, whatever happens on the way.
 //!
 //! - `copies`: what arrives twice, late, out of order, over connections that break
+//! - `landing`: what fails waits in the database, and the broker has nothing of it left
 //! - `at_broker`: retries that are left to the broker
 //! - `sharing`: consumers that come and go while others work
 //! - `step`: a source that is taken away at each step of the work
+//! - `stopping`: a consumer that stands still at a step, and what came to it
 
 mod at_broker;
 mod copies;
+mod landing;
 mod sharing;
 mod step;
+mod stopping;
 
 pub use at_broker::*;
 pub use copies::*;
+pub use landing::*;
 pub use sharing::*;
 pub use step::*;
 
@@ -33,13 +38,17 @@ macro_rules! once_cases {
     ([$($then:tt)*] $($own:tt)*) => {
         $($then)*! { [$($own)*]
             copies_and_stragglers_take_effect_once: publishes consumes,
+            a_key_that_fails_waits_in_the_database_and_nothing_waits_at_the_broker: publishes consumes,
+            one_that_fails_to_the_end_is_a_dead_letter_and_those_behind_it_go_on_in_order: publishes consumes,
+            what_landed_before_a_crash_is_known_when_it_comes_again: publishes consumes,
+            what_a_handler_publishes_is_published_if_its_effect_is_there_and_only_then: publishes consumes,
             what_fails_is_tried_again_by_the_broker_and_ends_in_its_dead_letters: publishes consumes,
             a_retry_keeps_its_place_where_the_broker_says_so_and_only_there: publishes consumes,
             a_consumer_says_at_its_start_that_order_is_not_kept: publishes consumes,
             consumers_that_come_and_go_do_everything_once_and_in_order: publishes consumes exclusive_sources,
-            a_source_that_goes_when_its_messages_came_is_worked_once: publishes consumes exclusive_sources,
-            a_source_that_goes_inside_a_transaction_is_worked_once: publishes consumes exclusive_sources,
-            a_source_that_goes_after_the_commit_is_worked_once: publishes consumes exclusive_sources,
+            a_source_that_goes_when_its_messages_came_is_worked_once: publishes consumes,
+            a_source_that_goes_inside_a_transaction_is_worked_once: publishes consumes,
+            a_source_that_goes_after_the_commit_is_worked_once: publishes consumes,
             a_source_that_goes_after_the_acknowledgement_is_worked_once: publishes consumes exclusive_sources,
         }
     };

@@ -57,6 +57,12 @@ pub trait BrokerWorld: Send + Sync {
     /// How many messages the destination stores, asked of the broker itself. Nobody consumes meanwhile.
     async fn stored(&self) -> Result<usize>;
 
+    /// How many of them its consumers have not settled, asked of the broker itself. Nobody consumes meanwhile.
+    async fn unsettled(&self) -> Result<usize> {
+        // Where what is settled leaves the destination.
+        self.stored().await
+    }
+
     /// Stores a message as a program without Relevo would.
     async fn put(&self, raw: Raw) -> Result<()>;
 
