@@ -8,7 +8,9 @@ use relevo_stores::postgres::PostgresStore;
 use relevo_testkit::services::PostgresOptions;
 use relevo_tests::adopt::cases::{counts, insert};
 use relevo_tests::adopt::why::of_row;
-use relevo_tests::adopt::{Database, Kind, Sink, Work, smartedify};
+use relevo_tests::adopt::{Database, Kind, Sink, Work, relay, smartedify};
+use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 async fn database() -> Option<Database> {
@@ -192,6 +194,45 @@ async fn a_claim_of_a_large_backlog_does_not_read_all_of_it() {
     assert!(db.number(FETCHED).await >= ROWS as i64, "the server has not told its figures");
     let read = db.number(READ).await - before;
     assert!(read < ROWS as i64, "{read} rows were read one after another for {ROWS}");
+}
+
+/// What the planner knows of a table was true before its backlog came: an index of what is pending had next to nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_claims_find_their_rows_by_their_ids_however_much_waits() {
+    const ROWS: usize = 6000;
+    const FETCHED: &str =
+        "SELECT idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'outbox_events'";
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    let rows = |published: &str| {
+        format!(
+            "INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload, published_at)
+             SELECT gen_random_uuid(), 'tenant', n % 100, 'governance.changed', '{{}}', {published}
+               FROM generate_series(1, {ROWS}) n"
+        )
+    };
+    db.run(
+        "CREATE INDEX outbox_events_pending ON outbox_events (position) WHERE published_at IS NULL",
+    )
+    .await;
+    db.run(&format!("{}; ANALYZE outbox_events", rows("now()"))).await;
+    db.run(&rows("NULL")).await;
+    let store = PostgresStore::connect(&db.url).await.unwrap();
+    let table = store.adopt("events", mapping).await.unwrap().claim_rows(50);
+    let sink = Arc::new(Sink::new());
+    let running = relay(Arc::new(table), &sink, "one").await;
+    sink.wait_for(ROWS).await;
+    running.stop(Duration::from_secs(60)).await.unwrap();
+    let mut fetched = 0;
+    for _ in 0..600 {
+        fetched = db.number(FETCHED).await;
+        if fetched >= ROWS as i64 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(fetched >= ROWS as i64, "the server has not told its figures");
+    assert!(fetched < 40 * ROWS as i64, "{fetched} rows were fetched for {ROWS}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

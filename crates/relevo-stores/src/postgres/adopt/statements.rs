@@ -59,7 +59,7 @@ impl Statements {
         let dead = restore.iter().cloned().chain(maker.dead(tables)).collect();
         Ok(Self {
             look: maker.look(order),
-            claim: maker.claim(order),
+            claim: maker.claim(),
             restore,
             published: maker.published(),
             failed: maker.failed(),
@@ -171,26 +171,29 @@ impl<'m> Maker<'m> {
         )
     }
 
-    /// Of these rows those that may still be claimed, in order, with what others hold told apart. A transaction that
+    /// Of these rows those that may still be claimed, in this order, with what others hold told apart. A transaction that
     /// changes rows locks what it claims; where rows must never be changed, nothing is locked.
-    fn claim(&self, order: &KeyOrder) -> String {
+    ///
+    /// They are found by their ids alone: an index of what is pending looks small to the planner, and has the whole
+    /// backlog. Within CASE a condition finds no index.
+    fn claim(&self) -> String {
         let (table, id, id_type) = (self.table.name.sql(), &self.id, self.id_type);
-        let pending = self.mapping.pending_sql("t");
+        let (pending, due) = (self.mapping.pending_sql("t"), self.due());
         let had = if self.mapping.changes_rows() {
             format!(
                 "SELECT t.{id}::text AS row_id FROM {table} t
-                  WHERE t.{id} = ANY (ARRAY(SELECT b.row_id::{id_type} FROM bounded b)) AND {pending} FOR UPDATE SKIP LOCKED"
+                  WHERE t.{id} = ANY (ARRAY(SELECT b.row_id::{id_type} FROM bounded b)) AND CASE WHEN {pending} THEN true END
+                    FOR UPDATE SKIP LOCKED"
             )
         } else {
             "SELECT row_id FROM bounded".to_owned()
         };
         format!(
             "WITH seen AS MATERIALIZED (
-                SELECT x.*, row_number() OVER () AS place FROM (
-                    SELECT t.{id}::text AS row_id, {topic} AS topic, {key} AS key, {kind} AS kind, {payload} AS payload,
-                           {headers} AS headers, {correlation} AS correlation_id, {tenant} AS tenant, {created} AS created_at
-                      FROM {table} t WHERE t.{id} = ANY ($2::text[]::{id_type}[]) AND {pending} AND {due} AND {unclaimed}
-                     ORDER BY {order}) x),
+                SELECT t.{id}::text AS row_id, {topic} AS topic, {key} AS key, {kind} AS kind, {payload} AS payload,
+                       {headers} AS headers, {correlation} AS correlation_id, {tenant} AS tenant, {created} AS created_at, w.place
+                  FROM unnest($2::text[]) WITH ORDINALITY AS w (id, place) JOIN {table} t ON t.{id} = w.id::{id_type}
+                 WHERE CASE WHEN {pending} AND {due} THEN true END AND {unclaimed}),
             bounded AS MATERIALIZED (
                 SELECT s.* FROM (
                     SELECT q.*, sum(octet_length(q.payload)) OVER (ORDER BY q.place) AS so_far FROM seen q) s
@@ -206,9 +209,7 @@ impl<'m> Maker<'m> {
             correlation = self.text(Role::CorrelationId),
             tenant = self.text(Role::Tenant),
             created = self.created(),
-            due = self.due(),
             unclaimed = self.unclaimed(),
-            order = self.order_by(order),
         )
     }
 
