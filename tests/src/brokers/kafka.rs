@@ -259,13 +259,15 @@ impl BrokerWorld for World {
 
     fn publisher_within(&self, messages: usize, bytes: usize) -> Result<Arc<dyn Publisher>> {
         let config = self.config()?.window(messages, bytes).ack_timeout(PATIENCE);
+        // The client has five requests under way: a whole window is to fit into them.
+        let config = config.linger(Duration::from_millis(100));
         Ok(Arc::new(KafkaPublisher::new(config)))
     }
 
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>> {
         let consumer = KafkaConsumer::new(self.name.as_str(), self.group())
             .window(consuming.max_unsettled, consuming.max_unsettled_bytes)
-            .session_timeout(Duration::from_secs(6))
+            .session_timeout(consuming.dead_after)
             .dead_letters(self.graveyard());
         Ok(Arc::new(KafkaSubscriber::new(self.config()?, consumer)))
     }
@@ -320,20 +322,7 @@ impl BrokerWorld for World {
     }
 
     async fn fault(&self, fault: Fault) -> Result<()> {
-        let proxy = self.proxy();
-        match fault {
-            Fault::Cut => proxy.cut(),
-            Fault::Unreachable => proxy.refuse(),
-            Fault::Silence => proxy.half_open(),
-            Fault::LosesAnswerTo(text) => proxy.lose_reply_to(&text),
-            Fault::WithholdsAnswers => proxy.lose_replies(),
-            _ => {
-                proxy.heal();
-                // Those that lost bytes would hang until somebody notices.
-                proxy.cut();
-            }
-        }
-        Ok(())
+        super::spoil(self.proxy(), fault)
     }
 
     async fn restart(&self) -> Result<()> {

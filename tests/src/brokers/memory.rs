@@ -53,10 +53,6 @@ impl BrokerWorld for World {
         BINDING
     }
 
-    fn answers_later(&self) -> bool {
-        false
-    }
-
     fn topic(&self) -> String {
         "jobs.made".into()
     }
@@ -135,7 +131,9 @@ impl BrokerWorld for World {
         match fault {
             Fault::Cut => self.broker.restart(),
             Fault::Unreachable => self.broker.fail(Failing::Down),
-            Fault::Silence | Fault::WithholdsAnswers => self.broker.fail(Failing::Hangs),
+            Fault::Silence | Fault::WithholdsAnswers | Fault::HoldsAnswers => {
+                self.broker.fail(Failing::Hangs);
+            }
             Fault::LosesAnswerTo(_) => self.broker.fail(Failing::LosesConfirms),
             _ => self.broker.fail(Failing::None),
         }

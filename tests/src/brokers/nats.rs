@@ -123,7 +123,7 @@ impl BrokerWorld for World {
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>> {
         let consumer = NatsConsumer::new(self.name.as_str(), "worker")
             .window(consuming.max_unsettled, consuming.max_unsettled_bytes)
-            .ack_wait(Duration::from_secs(5))
+            .ack_wait(consuming.dead_after)
             .heartbeat(Duration::from_secs(1))
             .dead_letters(format!("{}_dead", self.name));
         Ok(Arc::new(NatsSubscriber::new(self.config()?, consumer)))
@@ -172,19 +172,7 @@ impl BrokerWorld for World {
     }
 
     async fn fault(&self, fault: Fault) -> Result<()> {
-        match fault {
-            Fault::Cut => self.proxy.cut(),
-            Fault::Unreachable => self.proxy.refuse(),
-            Fault::Silence => self.proxy.half_open(),
-            Fault::LosesAnswerTo(text) => self.proxy.lose_reply_to(&text),
-            Fault::WithholdsAnswers => self.proxy.lose_replies(),
-            _ => {
-                self.proxy.heal();
-                // Those that lost bytes would hang until somebody notices.
-                self.proxy.cut();
-            }
-        }
-        Ok(())
+        super::spoil(&self.proxy, fault)
     }
 
     async fn restart(&self) -> Result<()> {

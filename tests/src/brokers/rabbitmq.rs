@@ -243,19 +243,7 @@ impl BrokerWorld for World {
     }
 
     async fn fault(&self, fault: Fault) -> Result<()> {
-        tokio::task::block_in_place(|| match fault {
-            Fault::Cut => self.proxy.cut(),
-            Fault::Unreachable => self.proxy.refuse(),
-            Fault::Silence => self.proxy.half_open(),
-            Fault::LosesAnswerTo(text) => self.proxy.lose_reply_to(&text),
-            Fault::WithholdsAnswers => self.proxy.lose_replies(),
-            _ => {
-                self.proxy.heal();
-                // What was swallowed is missing: those connections are of no use.
-                self.proxy.cut();
-            }
-        });
-        Ok(())
+        tokio::task::block_in_place(|| super::spoil(&self.proxy, fault))
     }
 
     async fn restart(&self) -> Result<()> {

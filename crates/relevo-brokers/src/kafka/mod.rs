@@ -40,6 +40,7 @@ const NAME: &str = "kafka";
 fn capabilities() -> Capabilities {
     let mut can = Capabilities::default();
     can.publishes = true;
+    can.windowed = true;
     can.consumes = true;
     can.durable = true;
     can.refuses_unroutable = true;

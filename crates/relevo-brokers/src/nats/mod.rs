@@ -38,6 +38,7 @@ const NAME: &str = "nats";
 fn capabilities(max_unsettled: usize) -> Capabilities {
     let mut can = Capabilities::default();
     can.publishes = true;
+    can.windowed = true;
     can.consumes = true;
     can.durable = true;
     can.refuses_unroutable = true;

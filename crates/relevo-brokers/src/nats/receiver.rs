@@ -219,6 +219,39 @@ impl NatsReceiver {
     }
 }
 
+/// A message that the server is about to be told of. Until then it is out of the keeper's hands, and not lost: dropped,
+/// it is held as before.
+struct Untold {
+    held: Held,
+    tag: Tag,
+    delivery: Delivery,
+    told: bool,
+}
+
+impl Untold {
+    fn take(held: &Held, tag: Tag) -> Option<Self> {
+        let delivery = held.lock().unwrap_or_else(PoisonError::into_inner).remove(&tag)?;
+        Some(Self { held: held.clone(), tag, delivery, told: false })
+    }
+
+    fn reply(&self) -> &Subject {
+        &self.delivery.reply
+    }
+
+    fn told(mut self) {
+        self.told = true;
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        if !self.told {
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            held.insert(self.tag, self.delivery.clone());
+        }
+    }
+}
+
 /// What the server is told of a settled message; `None` where more is to be done.
 fn word(settle: &Settle) -> Option<Bytes> {
     match settle {
@@ -275,22 +308,24 @@ impl Receiver for NatsReceiver {
         if self.pulls.is_none() || !self.connection.is_up() {
             return Err(lost());
         }
-        let mut last: Option<(Subject, Bytes)> = None;
+        let mut last: Option<(Untold, Bytes)> = None;
         for (tag, settle) in settled {
             if let Settle::Dead { reason } = settle {
                 self.bury(*tag, reason).await?;
                 continue;
             }
-            let Some(delivery) = self.held().remove(tag) else { continue };
             let Some(word) = word(settle) else { continue };
-            if let Some((reply, word)) = last.replace((delivery.reply, word)) {
-                self.tell(&reply, word).await?;
+            let Some(untold) = Untold::take(&self.held, *tag) else { continue };
+            if let Some((untold, word)) = last.replace((untold, word)) {
+                self.tell(untold.reply(), word).await?;
+                untold.told();
             }
         }
-        match last {
-            Some((reply, word)) => self.tell_last(&reply, word).await,
-            None => Ok(()),
+        if let Some((untold, word)) = last {
+            self.tell_last(untold.reply(), word).await?;
+            untold.told();
         }
+        Ok(())
     }
 
     async fn pause(&mut self, source: &Source) -> Result<()> {

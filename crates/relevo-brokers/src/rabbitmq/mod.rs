@@ -36,6 +36,7 @@ pub const BINDING: Binding = Binding::AMQP;
 fn capabilities() -> Capabilities {
     let mut can = Capabilities::default();
     can.publishes = true;
+    can.windowed = true;
     can.consumes = true;
     can.durable = true;
     can.refuses_unroutable = true;

@@ -12,7 +12,7 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{Acker, BasicProperties, Channel, Confirmation, Connection, Consumer};
 use relevo_core::broker::{Incoming, Received, Receiver, Settle, Source, Tag, dead_header};
 use relevo_core::{Kind, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -217,20 +217,24 @@ impl RabbitMqReceiver {
         self.ladder.iter().find(|rung| rung.delay >= after).map(|rung| rung.queue.clone())
     }
 
-    async fn retry(&mut self, tag: Tag, held: Held, after: Duration) -> Result<()> {
+    async fn retry(&mut self, tag: Tag, after: Duration) -> Result<()> {
         let Some(queue) = self.rung(after) else {
-            self.later.insert((Instant::now() + after, tag), held);
+            let held = self.held.remove(&tag);
+            self.later.extend(held.map(|held| ((Instant::now() + after, tag), held)));
             return Ok(());
         };
+        let Some(held) = self.held.get(&tag) else { return Ok(()) };
         // It comes back by the queue's name; its topic travels along, and how often it was delivered.
         let times = held.incoming.deliveries.to_string();
         let more = [(dead_header::TOPIC, held.incoming.topic.as_str()), (CLIMBED, times.as_str())];
         let properties = headers::with_headers(&uncounted(&held.properties), &more);
-        self.forward("", &queue, &held.incoming.payload, properties).await?;
-        acknowledge(&[held], self.limit).await
+        let payload = held.incoming.payload.clone();
+        self.forward("", &queue, &payload, properties).await?;
+        self.acknowledge(&BTreeSet::from([tag])).await
     }
 
-    async fn put_away(&mut self, held: Held, reason: &str) -> Result<()> {
+    async fn put_away(&mut self, tag: Tag, reason: &str) -> Result<()> {
+        let Some(held) = self.held.get(&tag) else { return Ok(()) };
         let Some(to) = self.dead_letters.clone() else {
             let why = "no dead-letter exchange is configured: the message stays in its queue";
             return Err(failed(Kind::InvalidConfig, why));
@@ -243,9 +247,21 @@ impl RabbitMqReceiver {
             (dead_header::ATTEMPTS, times.as_str()),
         ];
         let properties = headers::with_headers(&uncounted(&held.properties), &more);
-        let key = to.routing_key.as_deref().unwrap_or(&held.incoming.topic);
-        self.forward(&to.exchange, key, &held.incoming.payload, properties).await?;
-        acknowledge(&[held], self.limit).await
+        let key = to.routing_key.unwrap_or_else(|| held.incoming.topic.clone());
+        let payload = held.incoming.payload.clone();
+        self.forward(&to.exchange, &key, &payload, properties).await?;
+        self.acknowledge(&BTreeSet::from([tag])).await
+    }
+
+    /// Within the limit: what a connection that breaks is told meanwhile may never get an answer. What is not told yet
+    /// when this is dropped stays in hand.
+    async fn acknowledge(&mut self, done: &BTreeSet<Tag>) -> Result<()> {
+        let telling =
+            done.iter().filter_map(|tag| self.held.get(tag)).map(|held| tell(&held.acker));
+        let late = |_| failed(Kind::DestinationDown, "an acknowledgement does not come to an end");
+        let told = tokio::time::timeout(self.limit, join_all(telling)).await.map_err(late)?;
+        self.held.retain(|tag, _| !done.contains(tag));
+        told.into_iter().collect()
     }
 
     /// Stores a message elsewhere, confirmed and routed, before it is acknowledged here.
@@ -285,19 +301,13 @@ impl RabbitMqReceiver {
     }
 }
 
-/// Within the limit: what a connection that breaks is told meanwhile may never get an answer.
-async fn acknowledge(done: &[Held], limit: Duration) -> Result<()> {
-    let telling = join_all(done.iter().map(|held| held.acker.ack(BasicAckOptions::default())));
-    let late = |_| failed(Kind::DestinationDown, "an acknowledgement does not come to an end");
-    let answers = tokio::time::timeout(limit, telling).await.map_err(late)?;
-    answers.into_iter().try_for_each(told)
-}
-
-/// Whether the broker was told: a channel that is gone has told nobody.
-fn told(told: lapin::Result<bool>) -> Result<()> {
-    match told {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(failed(Kind::DestinationDown, "the channel was closed")),
+/// Tells the broker, unless a call that was dropped has done so: a channel that is gone has told nobody.
+async fn tell(acker: &Acker) -> Result<()> {
+    match acker.ack(BasicAckOptions::default()).await {
+        Ok(false) if acker.poisoned() => {
+            Err(failed(Kind::DestinationDown, "the channel was closed"))
+        }
+        Ok(_) => Ok(()),
         Err(error) => Err(failed(Kind::DestinationDown, reason(&error))),
     }
 }
@@ -345,16 +355,16 @@ impl Receiver for RabbitMqReceiver {
     }
 
     async fn settle(&mut self, settled: &[(Tag, Settle)]) -> Result<()> {
-        let mut done = Vec::new();
+        let mut done = BTreeSet::new();
         for (tag, settle) in settled {
-            let Some(held) = self.held.remove(tag) else { continue };
             match settle {
-                Settle::RetryAfter(after) => self.retry(*tag, held, *after).await?,
-                Settle::Dead { reason } => self.put_away(held, reason).await?,
-                _ => done.push(held),
+                _ if done.contains(tag) => {}
+                Settle::RetryAfter(after) => self.retry(*tag, *after).await?,
+                Settle::Dead { reason } => self.put_away(*tag, reason).await?,
+                _ => drop(done.insert(*tag)),
             }
         }
-        acknowledge(&done, self.limit).await
+        self.acknowledge(&done).await
     }
 
     async fn pause(&mut self, source: &Source) -> Result<()> {

@@ -79,6 +79,8 @@ pub struct Capabilities {
     pub stable_position: bool,
     /// The broker bounds what is stored and refuses more.
     pub refuses_when_full: bool,
+    /// Messages go out before earlier ones are answered, up to a window that is bounded in messages and in bytes.
+    pub windowed: bool,
 }
 
 /// Publishes to a broker or an endpoint.

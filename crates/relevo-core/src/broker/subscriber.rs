@@ -110,7 +110,8 @@ pub trait Receiver: Send {
     /// What comes next: waits until there is something. At most `max` messages. Dropping the future loses nothing.
     async fn next(&mut self, max: usize) -> Result<Received>;
 
-    /// Settles messages. When it returns, the broker has been told (not necessarily: has answered).
+    /// Settles messages. When it returns, the broker has been told (not necessarily: has answered). Dropping the future
+    /// is allowed: each message is then settled as it was to be, or may be settled again, or comes again.
     async fn settle(&mut self, settled: &[(Tag, Settle)]) -> Result<()>;
 
     /// Nothing more of `source` until it is resumed; its messages wait at the broker.

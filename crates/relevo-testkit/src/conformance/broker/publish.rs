@@ -1,7 +1,7 @@
 //! What a confirm means, and what is refused.
 
 use super::Rig;
-use super::rig::{QUIET, drain, ids, publish, settle_all, take};
+use super::rig::{QUIET, drain, ids, joined, publish, publishing, settle_all, take};
 use super::world::Fault;
 use crate::eventually;
 use relevo_core::broker::Confirm;
@@ -35,14 +35,10 @@ pub async fn an_empty_batch_has_no_answers(rig: &Rig) -> Result<()> {
 /// Several lanes publish by one publisher at once.
 pub async fn batches_at_once_are_all_stored(rig: &Rig) -> Result<()> {
     let publisher = rig.world.publisher()?;
-    let mut tasks = Vec::new();
-    for batch in 0..20 {
-        let (publisher, events) = (publisher.clone(), rig.events(batch * 50..batch * 50 + 50));
-        tasks.push(tokio::spawn(async move { publish(&publisher, &events).await }));
-    }
+    let lane = |batch: usize| publishing(&publisher, &rig.events(batch * 50..batch * 50 + 50));
+    let tasks: Vec<_> = (0..20).map(lane).collect();
     for task in tasks {
-        let confirms = task.await.unwrap_or_default();
-        assert_eq!(confirms, vec![Confirm::Stored; 50]);
+        assert_eq!(joined(task).await, vec![Confirm::Stored; 50]);
     }
     assert_eq!(rig.world.stored().await?, 1000);
     Ok(())
@@ -54,6 +50,7 @@ pub async fn a_message_that_leads_nowhere_is_refused_for_good(rig: &Rig) -> Resu
     let confirms = publish(&publisher, &[rig.astray(1)]).await;
     assert_eq!(class_of(&confirms[0]), Some(ErrorClass::Permanent), "{confirms:?}");
     rig.store(&publisher, &rig.events(0..1)).await;
+    assert_eq!(rig.world.stored().await?, 1);
     Ok(())
 }
 
@@ -72,11 +69,10 @@ pub async fn each_message_gets_its_own_answer(rig: &Rig) -> Result<()> {
         stored.extend(
             numbers.zip(ids(&events)).filter(|(n, _)| !leads_nowhere(*n)).map(|(_, id)| id),
         );
-        let publisher = publisher.clone();
-        tasks.push(tokio::spawn(async move { publish(&publisher, &events).await }));
+        tasks.push(publishing(&publisher, &events));
     }
     for (batch, task) in tasks.into_iter().enumerate() {
-        for (at, confirm) in task.await.unwrap_or_default().iter().enumerate() {
+        for (at, confirm) in joined(task).await.iter().enumerate() {
             let expected = leads_nowhere(batch * 100 + at).then_some(ErrorClass::Permanent);
             assert_eq!(class_of(confirm), expected, "message {at} of batch {batch}: {confirm:?}");
             assert!(expected.is_some() || *confirm == Confirm::Stored, "{confirm:?}");
@@ -97,6 +93,9 @@ pub async fn a_deleted_destination_confirms_nothing_until_it_is_back(rig: &Rig) 
     let again = rig.events(6..9);
     rig.store_in_the_end(&publisher, &again).await;
     assert!(rig.world.stored().await? >= again.len());
+    if rig.world.capabilities().consumes {
+        drain(rig, &mut rig.receiver(10).await?, &ids(&again)).await?;
+    }
     Ok(())
 }
 
@@ -119,6 +118,8 @@ pub async fn a_full_destination_refuses_until_there_is_room(rig: &Rig) -> Result
     }
     let Some((event, confirm)) = refused else { panic!("50 messages in a place for 5") };
     assert_eq!(class_of(&confirm), Some(ErrorClass::Transient), "{confirm:?}");
+    assert!(stored.len() >= 5, "{} in a place for 5", stored.len());
+    assert_eq!(rig.world.stored().await?, stored.len(), "what is refused is not there");
     let mut receiver = rig.receiver(10).await?;
     let messages = take(&mut receiver, stored.len().min(10)).await?;
     settle_all(&mut receiver, &messages).await?;
@@ -164,57 +165,36 @@ pub async fn a_second_copy_of_an_id_is_dropped(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// Counted at the broker, which answers nobody: what it has is all that was sent without a confirm.
-async fn unconfirmed(rig: &Rig, window: (usize, usize), events: Vec<Event>) -> Result<usize> {
+/// Counted at the broker, which answers nobody: what it has is all that was sent without a confirm. As many go out as
+/// the window has room for, and no more.
+async fn fills(rig: &Rig, window: (usize, usize), events: &[Event], room: usize) -> Result<()> {
     let publisher = rig.world.publisher_within(window.0, window.1)?;
     rig.store(&publisher, &[rig.event(0)]).await;
     rig.world.fault(Fault::WithholdsAnswers).await?;
-    let lanes = events.chunks(20).map(|lane| {
-        let (publisher, lane) = (publisher.clone(), lane.to_vec());
-        tokio::spawn(async move { publish(&publisher, &lane).await })
-    });
-    let lanes: Vec<_> = lanes.collect();
-    let most = stops_at(rig).await?;
+    let lanes: Vec<_> = events.chunks(20).map(|lane| publishing(&publisher, lane)).collect();
+    rig.until_stored(1 + room).await;
+    for _ in 0..3 {
+        tokio::time::sleep(QUIET).await;
+        assert_eq!(rig.world.stored().await? - 1, room, "unconfirmed in a window for {room}");
+    }
     rig.world.fault(Fault::None).await?;
     for lane in lanes {
-        let confirms = lane.await.unwrap_or_default();
-        assert_eq!(confirms.len(), 20, "everybody gets an answer when the connection is gone");
+        // Everybody gets an answer when the connection is gone.
+        joined(lane).await;
     }
-    rig.store_in_the_end(&publisher, &events).await;
-    Ok(most - 1)
-}
-
-/// How much is stored when something has come, and nothing more does for a while.
-async fn stops_at(rig: &Rig) -> Result<usize> {
-    if rig.world.answers_later() {
-        eventually("something on its way", async || {
-            rig.world.stored().await.is_ok_and(|stored| stored > 1).then_some(())
-        })
-        .await;
-    }
-    let (mut stored, mut quiet) = (rig.world.stored().await?, 0);
-    while quiet < 3 {
-        tokio::time::sleep(QUIET).await;
-        let now = rig.world.stored().await?;
-        quiet = if now == stored { quiet + 1 } else { 0 };
-        stored = now;
-    }
-    Ok(stored)
-}
-
-/// Over all lanes together.
-pub async fn no_more_messages_than_the_window_are_unconfirmed(rig: &Rig) -> Result<()> {
-    let unconfirmed = unconfirmed(rig, (7, 16 << 20), rig.events(1..81)).await?;
-    assert!(unconfirmed <= 7, "{unconfirmed} of 7");
+    rig.store_in_the_end(&publisher, events).await;
     Ok(())
+}
+
+/// Over all lanes together, and not fewer either.
+pub async fn no_more_messages_than_the_window_are_unconfirmed(rig: &Rig) -> Result<()> {
+    fills(rig, (7, 16 << 20), &rig.events(1..81), 7).await
 }
 
 /// Three of these fit, a fourth does not.
 pub async fn no_more_bytes_than_the_window_are_unconfirmed(rig: &Rig) -> Result<()> {
-    let events = (1..81).map(|n| rig.sized(n, 3000)).collect();
-    let unconfirmed = unconfirmed(rig, (1000, 10_240), events).await?;
-    assert!(unconfirmed <= 3, "{unconfirmed} of 3");
-    Ok(())
+    let events: Vec<_> = (1..81).map(|n| rig.sized(n, 3000)).collect();
+    fills(rig, (1000, 10_240), &events, 3).await
 }
 
 /// Down, at once.
@@ -233,25 +213,45 @@ pub async fn publishing_after_the_close_is_down(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// A graceful stop: what was sent gets its confirm, what was not is down, and nothing is unknown.
+/// A graceful stop: what was sent gets its confirm, however late that comes; what was not sent is down.
 pub async fn closing_hands_over_what_is_on_its_way(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher_within(50, 16 << 20)?;
+    rig.store(&publisher, &rig.events(0..1)).await;
+    rig.world.fault(Fault::HoldsAnswers).await?;
+    let sent = publishing(&publisher, &rig.events(1..51));
+    rig.until_stored(51).await;
+    // The window is full, so these wait for room.
+    let waiting = publishing(&publisher, &rig.events(51..71));
+    let closed = publisher.clone();
+    let mut closing = tokio::spawn(async move { closed.close().await });
+    let over = tokio::time::timeout(QUIET, &mut closing).await;
+    assert!(over.is_err() && !sent.is_finished(), "closed with 50 messages on their way");
+    rig.world.fault(Fault::None).await?;
+    joined(closing).await;
+    assert_eq!(joined(sent).await, vec![Confirm::Stored; 50]);
+    assert_eq!(rig.world.stored().await?, 51 + handed_over(&joined(waiting).await));
+    Ok(())
+}
+
+/// How many were stored; the others were never sent.
+fn handed_over(confirms: &[Confirm]) -> usize {
+    let is_held_back = |confirm: &Confirm| matches!(confirm, Confirm::Down { .. });
+    let (stored, others): (Vec<_>, Vec<_>) =
+        confirms.iter().partition(|confirm| **confirm == Confirm::Stored);
+    assert!(others.iter().all(|confirm| is_held_back(confirm)), "sent without a word: {others:?}");
+    stored.len()
+}
+
+/// Whenever it comes: each message is stored or down.
+pub async fn closing_in_the_middle_leaves_nothing_unknown(rig: &Rig) -> Result<()> {
     let publisher = rig.world.publisher()?;
     rig.store(&publisher, &rig.events(0..1)).await;
-    let mut tasks = Vec::new();
-    for batch in 1..=20 {
-        let (publisher, events) = (publisher.clone(), rig.events(batch * 50..batch * 50 + 50));
-        tasks.push(tokio::spawn(async move { publish(&publisher, &events).await }));
-    }
+    let lane = |batch: usize| publishing(&publisher, &rig.events(batch * 50..batch * 50 + 50));
+    let tasks: Vec<_> = (1..=20).map(lane).collect();
     publisher.close().await;
     let mut stored = 1;
     for task in tasks {
-        for confirm in task.await.unwrap_or_default() {
-            match confirm {
-                Confirm::Stored => stored += 1,
-                Confirm::Down { .. } => {}
-                other => panic!("neither handed over nor held back: {other:?}"),
-            }
-        }
+        stored += handed_over(&joined(task).await);
     }
     assert_eq!(rig.world.stored().await?, stored);
     Ok(())

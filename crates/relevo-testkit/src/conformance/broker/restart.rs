@@ -2,22 +2,22 @@
 
 use super::Rig;
 use super::rig::{publish, settle_all};
-use crate::eventually::PATIENCE;
+use crate::eventually::{PATIENCE, eventually};
 use relevo_core::broker::{Confirm, Received};
 use relevo_core::event::{Event, EventId};
 use relevo_core::{Error, Kind, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Publishing and consuming go on through it with the same publisher: every confirmed event is received.
 pub async fn nothing_confirmed_is_lost_by_a_restart_while_counting(rig: &Rig) -> Result<()> {
     let publisher = rig.world.publisher()?;
     rig.store_in_the_end(&publisher, &rig.events(0..10)).await;
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let events: Vec<Event> = rig.events(10..100_000);
-    let (publishing, stopped) = (publisher.clone(), stop.clone());
+    let (publishing, stopped, hears) = (publisher.clone(), stop.clone(), heard.clone());
     let counting = tokio::spawn(async move {
         let mut confirmed: Vec<EventId> = Vec::new();
         let mut not = 0;
@@ -27,7 +27,10 @@ pub async fn nothing_confirmed_is_lost_by_a_restart_while_counting(rig: &Rig) ->
             }
             for (event, confirm) in batch.iter().zip(publish(&publishing, batch).await) {
                 match confirm {
-                    Confirm::Stored => confirmed.push(event.id),
+                    Confirm::Stored => {
+                        confirmed.push(event.id);
+                        hears.fetch_add(1, Ordering::SeqCst);
+                    }
                     _ => not += 1,
                 }
             }
@@ -38,10 +41,10 @@ pub async fn nothing_confirmed_is_lost_by_a_restart_while_counting(rig: &Rig) ->
     let mut seen = BTreeSet::new();
     let mut consuming = Box::pin(consume(rig, &mut seen));
     let work = async {
-        tokio::time::sleep(Duration::from_millis(2500)).await;
+        more_than(&heard, 100).await;
         rig.world.restart().await?;
         rig.store_in_the_end(&publisher, &rig.events(200_000..200_010)).await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        more_than(&heard, heard.load(Ordering::SeqCst) + 100).await;
         stop.store(true, Ordering::SeqCst);
         counting.await.map_err(|error| Error::new(Kind::StoreFailed, error.to_string()))
     };
@@ -62,6 +65,12 @@ pub async fn nothing_confirmed_is_lost_by_a_restart_while_counting(rig: &Rig) ->
         assert!(began.elapsed() < PATIENCE * 2, "{missing} of {} never came", confirmed.len());
         drop(tokio::time::timeout(Duration::from_secs(2), consume(rig, &mut seen)).await);
     }
+}
+
+/// Counting goes on.
+async fn more_than(heard: &AtomicUsize, count: usize) {
+    eventually("more is confirmed", async || (heard.load(Ordering::SeqCst) > count).then_some(()))
+        .await;
 }
 
 /// Receives and settles, with a new receiver whenever one ends; never returns.

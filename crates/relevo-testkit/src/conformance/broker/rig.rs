@@ -1,5 +1,5 @@
 use super::world::{BrokerWorld, Consuming};
-use crate::eventually::PATIENCE;
+use crate::eventually::{PATIENCE, eventually};
 use relevo_core::broker::{
     Arrived, Confirm, Foreign, Incoming, Publisher, Received, Receiver, Settle, Source, Tag,
 };
@@ -8,6 +8,7 @@ use relevo_core::{Error, Kind, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// Nothing that comes within this time is taken as nothing that comes.
 pub(super) const QUIET: Duration = Duration::from_millis(400);
@@ -74,6 +75,22 @@ impl Rig {
         }
     }
 
+    /// Waits until the broker has so many: what was sent is there, whoever has heard of it.
+    pub(super) async fn until_stored(&self, count: usize) {
+        eventually(&format!("{count} stored messages"), async || {
+            self.world.stored().await.is_ok_and(|stored| stored >= count).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until the broker knows that everything is settled. Nobody consumes meanwhile.
+    pub(super) async fn until_settled(&self) {
+        eventually("everything is settled", async || {
+            self.world.unsettled().await.is_ok_and(|unsettled| unsettled == 0).then_some(())
+        })
+        .await;
+    }
+
     /// The event that a message carries.
     pub(super) fn read(&self, message: &Incoming) -> Arrived {
         match message.event(&self.world.binding(), &Foreign::default()) {
@@ -88,6 +105,23 @@ pub(super) async fn publish(publisher: &Arc<dyn Publisher>, events: &[Event]) ->
     let confirms = publisher.publish(&events).await;
     assert_eq!(confirms.len(), events.len(), "one answer for each message");
     confirms
+}
+
+/// Publishes while the case goes on.
+pub(super) fn publishing(
+    publisher: &Arc<dyn Publisher>,
+    events: &[Event],
+) -> JoinHandle<Vec<Confirm>> {
+    let (publisher, events) = (publisher.clone(), events.to_vec());
+    tokio::spawn(async move { publish(&publisher, &events).await })
+}
+
+/// What a task found out; its failure is the case's.
+pub(super) async fn joined<T>(task: JoinHandle<T>) -> T {
+    match task.await {
+        Ok(found) => found,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// The next messages, within patience.

@@ -13,6 +13,11 @@ pub const BROKER_CAPABILITIES: &[BrokerCapability] = &[
     }),
     ("refuses_when_full", "it bounds what it stores and refuses more", |can| can.refuses_when_full),
     (
+        "windowed",
+        "messages go out before earlier ones are answered, in a window of messages and bytes",
+        |can| can.windowed,
+    ),
+    (
         "failure_fails_later",
         "a publish that fails makes all later ones of its key fail, so several may be under way",
         |can| can.failure_fails_later,

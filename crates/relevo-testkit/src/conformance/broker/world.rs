@@ -3,6 +3,7 @@ use relevo_core::Result;
 use relevo_core::broker::cloudevents::Binding;
 use relevo_core::broker::{Capabilities, Publisher, Subscriber};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Makes worlds for the suite.
 #[async_trait]
@@ -28,11 +29,6 @@ pub trait BrokerWorld: Send + Sync {
     /// asked for again, a receiver keeps what it holds.
     fn mends_itself(&self) -> bool {
         false
-    }
-
-    /// Messages are on their way before they are answered. Otherwise each is answered before the next one goes.
-    fn answers_later(&self) -> bool {
-        true
     }
 
     /// A topic that leads to the destination.
@@ -80,7 +76,7 @@ pub trait BrokerWorld: Send + Sync {
     async fn recreate(&self) -> Result<()>;
 
     /// From now on the way between the adapter and the broker is like this. [`Fault::None`] heals it; connections
-    /// that suffered may have to be made anew.
+    /// that suffered may have to be made anew. An error if an answer that was to be lost was never asked for.
     async fn fault(&self, fault: Fault) -> Result<()>;
 
     /// Restarts the broker; when it returns, it answers again. Called only on a broker that is nobody else's.
@@ -97,17 +93,27 @@ pub struct Consuming {
     pub max_unsettled_bytes: usize,
     /// One consumer at a time for each source, where the adapter declares `exclusive_sources`.
     pub exclusive: bool,
+    /// A consumer that is silent for so long is taken for dead, where the broker does that by time: what it holds goes
+    /// to others.
+    pub dead_after: Duration,
 }
 
 impl Consuming {
     /// At most so many unsettled messages; consumers share the destination.
     pub fn at_most(max_unsettled: usize) -> Self {
-        Self { max_unsettled, max_unsettled_bytes: 64 << 20, exclusive: false }
+        let dead_after = Duration::from_secs(6);
+        Self { max_unsettled, max_unsettled_bytes: 64 << 20, exclusive: false, dead_after }
     }
 
     /// At most so many bytes of them.
     pub fn bytes(mut self, max_unsettled_bytes: usize) -> Self {
         self.max_unsettled_bytes = max_unsettled_bytes;
+        self
+    }
+
+    /// Silence means death only after so long.
+    pub fn dead_after(mut self, silence: Duration) -> Self {
+        self.dead_after = silence;
         self
     }
 
@@ -135,6 +141,8 @@ pub enum Fault {
     LosesAnswerTo(String),
     /// Everything reaches the broker, and nothing it answers comes back.
     WithholdsAnswers,
+    /// Everything reaches the broker; what it answers waits, and comes back when this ends.
+    HoldsAnswers,
 }
 
 /// A message as any program may send it: header values need not be text.

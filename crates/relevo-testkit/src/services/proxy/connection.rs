@@ -39,6 +39,8 @@ enum Verdict {
     Pass(Duration),
     Swallow,
     LoseAndClose,
+    /// It passes when what holds it ends.
+    Hold,
 }
 
 /// Passes bytes until a side closes, a reply is lost, or the test cuts.
@@ -73,7 +75,7 @@ async fn pass(
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         tokio::select! {
-            () = pump(from_client, to_server, |piece| shared.on_request(piece, &link)) => false,
+            () = pump(from_client, to_server, shared, |piece| shared.on_request(piece, &link)) => false,
             () = replies(from_server, to_client, shared, &link) => false,
             _ = cuts.changed() => true,
         }
@@ -91,7 +93,7 @@ async fn replies(
     shared: &Shared,
     link: &Link,
 ) {
-    pump(&mut from_server, to_client, |piece| {
+    pump(&mut from_server, to_client, shared, |piece| {
         shared.replied_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
         shared.on_reply(link)
     })
@@ -106,6 +108,7 @@ async fn replies(
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
+    shared: &Shared,
     judge: impl Fn(&[u8]) -> Verdict,
 ) {
     let mut buffer = vec![0; PIECE];
@@ -114,6 +117,12 @@ async fn pump(
         match judge(piece) {
             Verdict::Swallow => {}
             Verdict::LoseAndClose => return,
+            Verdict::Hold => {
+                shared.until_released().await;
+                if to.write_all(piece).await.is_err() {
+                    return;
+                }
+            }
             Verdict::Pass(delay) => {
                 if !delay.is_zero() {
                     sleep(delay).await;
@@ -136,6 +145,11 @@ impl Shared {
     fn swallows(&self, faults: &Faults, link: &Link) -> bool {
         let forgotten = link.number <= self.forgotten.load(Ordering::Relaxed);
         faults.swallow || forgotten || link.fate.get() == Fate::Broken
+    }
+
+    async fn until_released(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.holds.subscribe().wait_for(|holds| !holds).await;
     }
 
     fn on_request(&self, piece: &[u8], link: &Link) -> Verdict {
@@ -166,7 +180,10 @@ impl Shared {
             self.lost.send_modify(|lost| *lost += 1);
             return Verdict::Swallow;
         }
-        Verdict::Pass(faults.delay)
+        match *self.holds.borrow() {
+            true => Verdict::Hold,
+            false => Verdict::Pass(faults.delay),
+        }
     }
 }
 

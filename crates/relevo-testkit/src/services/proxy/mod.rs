@@ -26,6 +26,7 @@ use tokio::task::LocalSet;
 /// | [`forget`](Proxy::forget) | the same for connections of this moment, for ever; new ones work |
 /// | [`delay`](Proxy::delay) | every piece arrives later |
 /// | [`lose_replies`](Proxy::lose_replies) | the server works on, the client hears nothing |
+/// | [`hold_replies`](Proxy::hold_replies) | the same, and the client hears all of it when it is healed |
 /// | [`lose_reply_to`](Proxy::lose_reply_to) | one request is done, its answer is a closed connection |
 /// | [`lead_to`](Proxy::lead_to) | new connections meet another server |
 /// | [`heal`](Proxy::heal) | new connections work; those that lost bytes stay broken |
@@ -115,6 +116,16 @@ impl Proxy {
         self.shared.faults().lose_replies = true;
     }
 
+    /// From now on requests pass and replies wait, none is lost: they come with [`Proxy::heal`].
+    pub fn hold_replies(&self) {
+        self.shared.holds.send_replace(true);
+    }
+
+    /// Are replies held at this moment?
+    pub fn holds_replies(&self) -> bool {
+        *self.shared.holds.borrow()
+    }
+
     /// Lets `count` more replies pass, then loses one and closes its connection, once.
     pub fn lose_reply_after(&self, count: usize) {
         self.shared.faults().replies_until_lost = Some(count);
@@ -129,9 +140,15 @@ impl Proxy {
         self.shared.faults().lose_reply_to = Some(text.as_bytes().to_vec());
     }
 
+    /// A request whose reply is to be lost has not come yet.
+    pub fn owes_a_loss(&self) -> bool {
+        self.shared.faults().lose_reply_to.is_some()
+    }
+
     /// Ends all faults. A connection that lost bytes stays broken: what follows a gap is garbage.
     pub fn heal(&self) {
         *self.shared.faults() = Faults::default();
+        self.shared.holds.send_replace(false);
     }
 
     /// How many replies were lost so far.
@@ -182,6 +199,8 @@ struct Shared {
     /// Counts the cuts; connections end when it changes.
     cuts: watch::Sender<u64>,
     lost: watch::Sender<u64>,
+    /// Replies wait while it says so.
+    holds: watch::Sender<bool>,
 }
 
 impl Shared {

@@ -56,13 +56,16 @@ pub async fn no_more_bytes_than_the_limit_are_unsettled(rig: &Rig) -> Result<()>
     rig.store(&rig.world.publisher()?, &events).await;
     let (mut receiver, mut held) = held_within(rig, LIMIT).await?;
     let mut came: BTreeSet<EventId> = held.iter().map(|message| id_of(rig, message)).collect();
+    let mut most = 0;
     while came.len() < events.len() {
         assert!(bytes_of(&held) <= LIMIT && !held.is_empty(), "{} bytes", bytes_of(&held));
+        most = most.max(held.len());
         settle_all(&mut receiver, &held).await?;
         held = hold(&mut receiver).await?;
         came.extend(held.iter().map(|message| id_of(rig, message)));
     }
     assert_eq!(came, ids(&events).into_iter().collect());
+    assert_eq!(most, 3, "as many as there is room for");
     settle_all(&mut receiver, &held).await?;
     assert_quiet(&mut receiver).await;
     receiver.close().await

@@ -4,14 +4,17 @@
 //! - `arrive`: everything, in order
 //! - `limits`: how much is unsettled at once
 //! - `settle`: done, again, or dead
+//! - `interrupted`: settled, and not waited for
 //! - `share`: several receivers
 
 mod arrive;
+mod interrupted;
 mod limits;
 mod settle;
 mod share;
 
 pub use arrive::*;
+pub use interrupted::*;
 pub use limits::*;
 pub use settle::*;
 pub use share::*;
