@@ -19,13 +19,14 @@ pub(crate) fn run(options: &TestOptions) -> Result<()> {
     let cache = Cache::open()?;
     let (mut stages, prepared) = compile_and_fetch(options, &cache);
     let compiled = !stages.iter().any(Stage::failed);
-    let round = Round { options, cache, prepared, skips: Skips::new()? };
+    let round = Round { options, cache, prepared, skips: Skips::new(&target_folder())? };
     if compiled {
         stages.extend(round.stages());
     }
-    let skipped = round.skips.read();
-    print_table(&stages, &round.prepared, &skipped);
-    verdict(&stages, &round.prepared, &skipped)
+    let ending = Ending { stages: &stages, prepared: &round.prepared, skipped: round.skips.read() };
+    println!("{}", ending.table());
+    println!("\n{}", ending.verdict(env_is_true("CI") || env_is_true("RELEVO_REQUIRE"))?);
+    Ok(())
 }
 
 fn compile_and_fetch(options: &TestOptions, cache: &Cache) -> (Vec<Stage>, Prepared) {
@@ -202,8 +203,8 @@ struct Skips {
 }
 
 impl Skips {
-    fn new() -> Result<Skips> {
-        let file = target_folder().join(format!("relevo-skipped-{}", std::process::id()));
+    fn new(folder: &Path) -> Result<Skips> {
+        let file = folder.join(format!("relevo-skipped-{}", std::process::id()));
         std::fs::write(&file, "")?;
         Ok(Skips { file })
     }
@@ -224,33 +225,111 @@ impl Drop for Skips {
     }
 }
 
-fn print_table(stages: &[Stage], prepared: &Prepared, skipped: &BTreeMap<String, usize>) {
-    println!("\n{:<12} {:>9}  result", "stage", "took");
-    for stage in stages {
-        println!("{}", stage.line());
+/// What the end of a run is about: its stages, and the servers that could not be had.
+struct Ending<'r> {
+    stages: &'r [Stage],
+    prepared: &'r Prepared,
+    skipped: BTreeMap<String, usize>,
+}
+
+impl Ending<'_> {
+    fn table(&self) -> String {
+        let mut lines = vec![format!("\n{:<12} {:>9}  result", "stage", "took")];
+        lines.extend(self.stages.iter().map(Stage::line));
+        if self.is_incomplete() {
+            lines.push("\nCOULD NOT BE HAD:".to_owned());
+        }
+        let missing = self.prepared.missing.iter();
+        lines.extend(missing.map(|(server, why)| format!("  {}: {why}", server.name)));
+        let skipped = self.skipped.iter();
+        lines.extend(skipped.map(|(server, n)| format!("  {server}: SKIPPED by {n} of the tests")));
+        lines.join("\n")
     }
-    if !prepared.missing.is_empty() || !skipped.is_empty() {
-        println!("\nCOULD NOT BE HAD:");
+
+    /// The last words of a run that passed. Where it must be complete, one without a server did not.
+    fn verdict(&self, must_be_complete: bool) -> Result<&'static str> {
+        let failed = self.stages.iter().filter(|stage| stage.failed());
+        let failed: Vec<&str> = failed.map(|stage| stage.name).collect();
+        ensure!(failed.is_empty(), "FAILED: {}", failed.join(", "));
+        match (self.is_incomplete(), must_be_complete) {
+            (true, true) => bail!("FAILED: servers are missing, and CI must have them all"),
+            (true, false) => Ok("all that ran passed; not everything could run, see above"),
+            (false, _) => Ok("all that ran passed"),
+        }
     }
-    for (server, why) in &prepared.missing {
-        println!("  {}: {why}", server.name);
-    }
-    for (server, tests) in skipped {
-        println!("  {server}: SKIPPED by {tests} of the tests");
+
+    fn is_incomplete(&self) -> bool {
+        !self.prepared.missing.is_empty() || !self.skipped.is_empty()
     }
 }
 
-fn verdict(stages: &[Stage], prepared: &Prepared, skipped: &BTreeMap<String, usize>) -> Result<()> {
-    let failed: Vec<&str> = stages.iter().filter(|s| s.failed()).map(|s| s.name).collect();
-    if !failed.is_empty() {
-        bail!("FAILED: {}", failed.join(", "));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::servers::SERVERS;
+
+    /// Everything must be there, as CI wants it.
+    const STRICT: bool = true;
+    const LENIENT: bool = false;
+
+    fn passed() -> Stage {
+        Stage::run("unit", || Ok("3 passed".to_owned()))
     }
-    let incomplete = !prepared.missing.is_empty() || !skipped.is_empty();
-    let must_be_complete = env_is_true("CI") || env_is_true("RELEVO_REQUIRE");
-    if incomplete && must_be_complete {
-        bail!("FAILED: servers are missing, and CI must have them all");
+
+    fn without_the_first_server() -> Prepared {
+        let missing = vec![(&SERVERS[0], "no network".to_owned())];
+        Prepared { missing, ..Prepared::default() }
     }
-    let but = if incomplete { "; not everything could run, see above" } else { "" };
-    println!("\nall that ran passed{but}");
-    Ok(())
+
+    fn ending<'r>(stages: &'r [Stage], prepared: &'r Prepared) -> Ending<'r> {
+        Ending { stages, prepared, skipped: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_run_with_everything_passes_everywhere_and_names_nothing_as_missing() {
+        let (stages, prepared) = ([passed()], Prepared::default());
+        let all_there = ending(&stages, &prepared);
+        for must_be_complete in [STRICT, LENIENT] {
+            assert_eq!(all_there.verdict(must_be_complete).unwrap(), "all that ran passed");
+        }
+        let table = all_there.table();
+        assert!(table.contains("3 passed") && !table.contains("COULD NOT BE HAD"), "{table}");
+    }
+
+    #[test]
+    fn a_missing_server_is_named_with_its_reason_and_fails_only_where_all_must_be_there() {
+        let (stages, prepared) = ([passed()], without_the_first_server());
+        let ending = ending(&stages, &prepared);
+        let table = ending.table();
+        let (_, end) = table.split_once("COULD NOT BE HAD:").unwrap_or_else(|| panic!("{table}"));
+        assert_eq!(end.trim(), format!("{}: no network", SERVERS[0].name));
+        let words = ending.verdict(LENIENT).unwrap();
+        assert!(words.contains("not everything could run"), "{words}");
+        let refusal = ending.verdict(STRICT).unwrap_err().to_string();
+        assert!(refusal.contains("FAILED: servers are missing"), "{refusal}");
+    }
+
+    #[test]
+    fn a_skip_that_a_test_noted_counts_like_a_server_that_could_not_be_fetched() {
+        let (stages, prepared) = ([passed()], Prepared::default());
+        let skips = Skips::new(&std::env::temp_dir()).unwrap();
+        // As the tests of several processes append to it.
+        std::fs::write(&skips.file, "NATS\nRabbitMQ\nNATS\n").unwrap();
+        let ending = Ending { skipped: skips.read(), ..ending(&stages, &prepared) };
+        let table = ending.table();
+        assert!(table.contains("  NATS: SKIPPED by 2 of the tests"), "{table}");
+        assert!(table.contains("  RabbitMQ: SKIPPED by 1 of the tests"), "{table}");
+        assert!(ending.verdict(STRICT).is_err());
+        assert!(ending.verdict(LENIENT).unwrap().contains("not everything could run"));
+    }
+
+    #[test]
+    fn a_stage_that_failed_is_the_verdict_whatever_is_missing() {
+        let failed = Stage::run("integration", || bail!("1 FAILED"));
+        let (stages, prepared) = ([passed(), failed], without_the_first_server());
+        for must_be_complete in [STRICT, LENIENT] {
+            let refusal = ending(&stages, &prepared).verdict(must_be_complete).unwrap_err();
+            assert_eq!(refusal.to_string(), "FAILED: integration");
+        }
+    }
 }
