@@ -65,7 +65,6 @@ mutants! {
     IgnoreLeftovers = "a lease left over from a lost answer is neither taken nor given back";
     ZombieGoesOn = "an owner whose lease may have ended goes on handing over";
     TrustMemoryAfterError = "memory is trusted after a write of unknown outcome";
-    TrustsMemoryOverStore = "a stored cursor that stands elsewhere than memory has it is not noticed";
     DrainNotDurable = "what became of a parked key is committed in haste, and a crash takes it back unnoticed";
     CommitUnknownIsDone = "a commit of unknown outcome counts as done";
     MarkBeforeConfirm = "the cursor moves before the destination confirmed";

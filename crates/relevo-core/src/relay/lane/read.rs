@@ -28,8 +28,7 @@ impl Lane {
     /// server lost, in a crash, a commit that it had confirmed: what memory has beyond that never happened.
     pub(in crate::relay) fn compare(&mut self, sent: Instant, stored: Position) {
         let known = self.work == Work::Idle && !self.cursor.is_moving() && self.told < sent;
-        let ignored = mutant!(KeepsLostTick) || mutant!(TrustsMemoryOverStore);
-        if known && stored != self.cursor.durable() && !ignored {
+        if known && stored != self.cursor.durable() && !mutant!(KeepsLostTick) {
             self.void();
         }
     }
