@@ -112,6 +112,11 @@ impl LaneChange {
         }
     }
 
+    /// True if it tells what became of something that was handed over.
+    pub(crate) fn is_at_stake(&self) -> bool {
+        self.delivered > 0 || !self.only_moves()
+    }
+
     /// True if the cursor is all that changes: a lost one only brings copies.
     pub fn only_moves(&self) -> bool {
         self.deaths.is_empty()

@@ -10,7 +10,7 @@ use crate::clock::{Instant, Rng};
 use crate::flow::{Breaker, Leases, Pace};
 use crate::mutant;
 use crate::outbox::{LaneChange, MemberId, Token};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +36,9 @@ pub struct Relay {
     delivering: usize,
     /// Batches handed over, and records of what became of such, whose answer is still to come.
     at_stake: usize,
+    /// Lanes of which something was handed over and could not be recorded, until somebody starts over where the store has
+    /// them: this process, or whoever gets them when they were given back.
+    unrecorded: BTreeSet<u16>,
     /// How often the destination answered.
     answers: u64,
     /// Batches of parked events, read and ready to go.
@@ -120,6 +123,7 @@ impl Relay {
             under_way: 0,
             delivering: 0,
             at_stake: 0,
+            unrecorded: BTreeSet::new(),
             answers: 0,
             drained: Vec::new(),
             turn: 0,
@@ -145,7 +149,9 @@ impl Relay {
     /// True if nothing handed over is still to be decided or recorded. Whatever else is under way (reads, beats, lanes that
     /// are taken or given back) may go without its answer: leases run out by themselves.
     pub fn owes_nothing(&self) -> bool {
-        self.at_stake == 0 && self.lanes.values().all(Lane::owes_nothing)
+        self.at_stake == 0
+            && self.unrecorded.is_empty()
+            && self.lanes.values().all(Lane::owes_nothing)
     }
 
     /// True if an operator removed the subscription.
@@ -180,8 +186,10 @@ impl Relay {
             Input::Beat { sent, result } => self.beaten(now, sent, result),
             Input::Taken { claims, result } => self.taken(now, &claims, result),
             Input::Loaded { lane, token, result } => self.loaded(now, lane, token, result),
-            Input::Released { claims: _, result } => {
+            Input::Released { claims, result } => {
                 self.under_way -= 1;
+                let given_back = |lane: &u16| claims.iter().any(|claim| claim.lane == *lane);
+                self.unrecorded.retain(|lane| result.is_err() || !given_back(lane));
                 self.note_trouble(now, result.err());
             }
             Input::Page { reader, result } => self.page(now, reader, result),
@@ -365,5 +373,5 @@ impl Relay {
 
 /// Does any of these tell what became of something handed over? A cursor that only passed rows nobody wants is no loss.
 fn is_at_stake(changes: &[LaneChange]) -> bool {
-    changes.iter().any(|change| change.delivered > 0 || !change.only_moves())
+    changes.iter().any(LaneChange::is_at_stake)
 }

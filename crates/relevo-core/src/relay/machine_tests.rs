@@ -332,6 +332,32 @@ fn something_is_owed_from_the_hand_over_of_a_batch_until_it_is_recorded() {
     assert!(relay.owes_nothing(), "recorded");
 }
 
+#[test]
+fn what_could_not_be_recorded_is_owed_until_the_lane_is_loaded_again_or_given_back() {
+    let now = Instant::at(Duration::from_secs(1));
+    for given_back in [false, true] {
+        let (mut relay, batch) = handing_over(Duration::from_secs(10));
+        let (lane, token) = (batch.lane().lane, batch.token());
+        let lost = Delivery::Void(Error::new(Kind::StoreFailed, "no server"));
+        relay.handle(now, Input::Delivered { lane, token, delivery: Box::new(lost) });
+        assert!(!relay.owes_nothing(), "nobody knows what became of it");
+        if given_back {
+            relay.handle(now, Input::Stop);
+        }
+        let later = now + Duration::from_secs(2);
+        let answer = relay.poll(later).into_iter().find_map(|action| match action {
+            Action::Load(..) => {
+                let state = LaneState { position: Position::default(), parked: Vec::new() };
+                Some(Input::Loaded { lane, token, result: Ok(Some(state)) })
+            }
+            Action::Release(claims) => Some(Input::Released { claims, result: Ok(()) }),
+            _ => None,
+        });
+        relay.handle(later, answer.expect("a void lane is loaded, or given back"));
+        assert!(relay.owes_nothing(), "given back: {given_back}");
+    }
+}
+
 fn batch_end() -> Position {
     Position { seq: 1, ..Position::default() }
 }

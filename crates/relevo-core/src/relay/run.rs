@@ -269,10 +269,13 @@ impl Shell {
             let gone = format!("subscription {:?} was removed by an operator", self.name);
             return Err(Error::new(Kind::UnknownSubscription, gone));
         }
-        if let Err(error) = self.store.forget_member(&self.name, &self.member).await {
-            tracing::warn!(subscription = %self.name, %error, "{UNHEARD}");
+        match self.store.forget_member(&self.name, &self.member).await {
+            Err(error) if relay.owes_nothing() => {
+                tracing::warn!(subscription = %self.name, %error, "{UNHEARD}");
+                Ok(())
+            }
+            said => said,
         }
-        Ok(())
     }
 
     async fn perform(self: Arc<Self>, action: Action, answers: mpsc::UnboundedSender<Input>) {

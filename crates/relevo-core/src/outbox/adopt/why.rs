@@ -92,8 +92,8 @@ mod tests {
 
     /// Everything at once; each test takes away what comes first.
     fn troubled() -> RowSeen {
-        let mut note = MemberNote::default();
-        note.breaker = Some(OpenBreaker { reason: "refused".into(), open_s: 1.0 });
+        let breaker = Some(OpenBreaker { reason: "refused".into(), open_s: 1.0 });
+        let note = MemberNote { breaker, ..MemberNote::default() };
         let session = OpenTransaction::new(1, "app".into(), 2.0, "idle".into(), "SELECT".into());
         RowSeen {
             ended: Some(Why::Marked { at: None }),

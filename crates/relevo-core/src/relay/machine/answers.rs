@@ -82,6 +82,7 @@ impl Relay {
                 let id = LaneId { subscription: self.subscription.clone(), lane: number };
                 let lane = Lane::taken(id, claim.fresh, state, now, &self.config);
                 self.lanes.insert(number, lane);
+                self.unrecorded.remove(&number);
                 self.counts.takeovers += 1;
             }
         }
@@ -101,7 +102,10 @@ impl Relay {
             return;
         };
         match result {
-            Ok(Some(state)) => lane.loaded(state, now, &self.config),
+            Ok(Some(state)) => {
+                lane.loaded(state, now, &self.config);
+                self.unrecorded.remove(&number);
+            }
             Ok(None) => {
                 self.lanes.remove(&number);
             }
@@ -200,6 +204,7 @@ impl Relay {
             && error.kind() != Kind::Stale
         {
             self.trouble.quiet(now);
+            self.unrecorded.insert(number);
         }
         let Some(lane) = self.lanes.get_mut(&number).filter(|lane| lane.token == token) else {
             return;
@@ -261,6 +266,10 @@ impl Relay {
         self.under_way -= 1;
         self.at_stake -= usize::from(super::is_at_stake(changes));
         let failed = result.is_err() && !mutant!(TrustMemoryAfterError);
+        if result.as_ref().is_err_and(|error| error.kind() != Kind::Stale) {
+            let at_stake = changes.iter().filter(|change| change.is_at_stake());
+            self.unrecorded.extend(at_stake.map(|change| change.lane.lane));
+        }
         self.note_trouble(now, result.err());
         for change in changes {
             let lane =

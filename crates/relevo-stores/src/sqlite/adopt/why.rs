@@ -194,7 +194,7 @@ impl Adoption {
         let id = quoted_name(self.mapping.column(Role::Id).unwrap_or_default());
         let sql = format!("SELECT {id} FROM {} WHERE {id} = ?1", dead.name.sql());
         for wanted in ids {
-            let found = tx.query_row(&sql, [wanted], |row| identity(row)).optional()?;
+            let found = tx.query_row(&sql, [wanted], identity).optional()?;
             if let Some(row) = found {
                 let table = dead.name.to_string();
                 return Ok(Some(RowSeen::buried(&self.name, &self.mapping, row, table)));
