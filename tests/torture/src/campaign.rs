@@ -137,6 +137,11 @@ pub async fn run(options: CampaignOptions) -> Result<()> {
     Ok(())
 }
 
+/// Below are the seeds of the simulator that the test command tries anyway.
+const UNTRIED: u64 = 1_000_000;
+/// Seeds that a trace can still be asked for by hand.
+const OTHERS: u64 = 1_000_000_000;
+
 /// What the simulator came to, all rounds together.
 #[derive(Debug, Default)]
 struct Simulated {
@@ -181,7 +186,8 @@ impl Campaign {
 
     /// The next seeds of the simulator.
     async fn simulate(&mut self) {
-        let (first, seeds) = (1 + self.simulated.seeds, self.options.sim_seeds);
+        let first = UNTRIED + self.seed % OTHERS + self.simulated.seeds;
+        let seeds = self.options.sim_seeds;
         let run = move || Simulation { first, seeds, ..Simulation::default() }.run(|| {});
         let report = match tokio::task::spawn_blocking(run).await {
             Ok(report) => report,
@@ -219,13 +225,24 @@ impl Campaign {
         std::fs::write(path, self.report()?).with_context(|| format!("writing {}", path.display()))
     }
 
+    /// What repeats it.
+    fn command(&self) -> String {
+        let CampaignOptions { hours, only, sim_seeds, postgres, .. } = &self.options;
+        let majors: Vec<String> = postgres.iter().map(u16::to_string).collect();
+        let only = only.as_ref().map(|part| format!(" --only {part:?}")).unwrap_or_default();
+        format!(
+            "cargo xtask campaign --hours {hours} --seed {} --sim-seeds {sim_seeds} --postgres {}{only}",
+            self.seed,
+            majors.join(",")
+        )
+    }
+
     fn report(&self) -> Result<String> {
         let mut text = String::from("# Torture report\n\n");
         writeln!(
             text,
-            "`cargo xtask campaign --hours {} --seed {}`, {:.1} minutes\n",
-            self.options.hours,
-            self.seed,
+            "`{}`, {:.1} minutes\n",
+            self.command(),
             self.began.elapsed().as_secs_f64() / 60.0
         )?;
         self.totals(&mut text)?;
