@@ -96,6 +96,7 @@ mutants! {
     ShortInbox = "inbox rows are forgotten while copies may still come";
     UnboundedQueue = "a lane reads on whatever it holds in memory";
     UnboundedIntake = "a consumer receives on whatever waits in its memory";
+    NeverResumes = "a source that was paused because its queue was full stays so";
 }
 
 thread_local! {

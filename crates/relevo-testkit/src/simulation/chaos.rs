@@ -266,7 +266,6 @@ fn pause(sim: &mut Sim, number: usize, boundary: &'static str) {
     sim.processes[number].paused_until = Some(sim.world.now + length);
     if length > lease {
         sim.world.zombies.insert(number);
-        sim.world.seen.sometimes("a zombie came back after its lease");
     }
     let sessions = sim.world.sessions.iter().filter(|(_, session)| session.process == Some(number));
     let sessions: Vec<(TxId, Micros)> =

@@ -41,7 +41,9 @@ impl World {
     }
 
     pub(super) fn beat(&mut self, process: usize, beat: &Beat) -> Fleet {
-        self.zombies.remove(&process);
+        if self.zombies.remove(&process) {
+            self.seen.sometimes("a zombie came back after its lease");
+        }
         self.db.beat(beat)
     }
 

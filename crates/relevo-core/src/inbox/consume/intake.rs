@@ -338,7 +338,7 @@ impl Intake {
                 queue.pause = (queue.pause * 2).min(PAUSES.1);
             }
         }
-        if queue.paused && queue.waiting.len() <= self.bounds.queue / 2 {
+        if queue.paused && queue.waiting.len() <= self.bounds.queue / 2 && !mutant!(NeverResumes) {
             queue.paused = false;
             self.actions.push(Action::Resume(source.clone()));
         }
