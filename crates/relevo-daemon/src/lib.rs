@@ -7,6 +7,7 @@
 //! - [`config`]: `relevo.toml`, read strictly
 //! - [`store`]: from a URL to an open store
 //! - [`run`]: the daemon
+//! - `logging`: what the log never shows
 //! - `demo`: a shop floor of events and two systems, with everything that can go wrong
 
 pub mod broker;
@@ -14,5 +15,6 @@ pub mod cli;
 pub mod config;
 #[cfg(feature = "demo")]
 pub mod demo;
+mod logging;
 pub mod run;
 pub mod store;

@@ -214,8 +214,7 @@ fn log_warnings() {
         // The client for RabbitMQ calls every answer other than yes an error.
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error,lapin=off"));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Somebody set one up already (a test that runs commands in its own process): theirs stays.
-    let _ = subscriber.try_init();
+    crate::logging::set_up(subscriber.finish());
 }
 
 #[cfg(test)]

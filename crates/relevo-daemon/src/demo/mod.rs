@@ -158,8 +158,8 @@ fn log_into(folder: &Path) -> Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("RELEVO_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,lapin=off"));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
-    // Somebody set one up already (a test that runs commands in its own process): theirs stays.
-    let _ = subscriber.with_writer(std::sync::Mutex::new(log)).try_init();
+    let subscriber = subscriber.with_writer(std::sync::Mutex::new(log));
+    crate::logging::set_up(subscriber.finish());
     Ok(())
 }
 

@@ -133,8 +133,7 @@ pub(crate) fn log_to_stderr() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(ansi);
-    // Somebody set one up already (a test in its own process): theirs stays.
-    let _ = subscriber.try_init();
+    crate::logging::set_up(subscriber.finish());
 }
 
 /// Everything that is decided before anything is opened.

@@ -9,6 +9,8 @@ mod isolation_kafka;
 mod kafka;
 mod nats;
 mod rabbitmq;
+mod refused;
+mod secrets;
 mod support;
 mod topology;
 

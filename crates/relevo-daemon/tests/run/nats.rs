@@ -132,6 +132,16 @@ fn login(server: &Nats, folder: &Path) -> String {
     keys
 }
 
+/// The token and the seed of a credentials file: its only long lines without a blank.
+fn secrets_of(server: &Nats) -> Vec<String> {
+    let Some(file) = server.credentials_file() else { return Vec::new() };
+    let text = std::fs::read_to_string(file).unwrap();
+    let is_secret = |line: &&str| line.len() > 50 && !line.contains(' ');
+    let secrets: Vec<String> = text.lines().filter(is_secret).map(str::to_owned).collect();
+    assert_eq!(secrets.len(), 2, "a token and a seed");
+    secrets
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_way_to_log_in_is_a_matter_of_configuration() {
     let Some(certificates) = services::require(Certificates::shared()) else { return };
@@ -149,7 +159,8 @@ async fn every_way_to_log_in_is_a_matter_of_configuration() {
         let applied = run_cli(folder.path(), &["topology", "apply"]).await;
         assert_eq!(applied.code, 0, "{keys}{}{}", applied.out, applied.err);
         let store = store(folder.path()).await;
-        let daemon = Daemon::start(folder.path(), &[]).await;
+        let everything = [("RELEVO_LOG", "trace")];
+        let daemon = Daemon::start_with(folder.path(), &[], &everything).await;
         publish(&store, "k", 1).await;
         eventually("it is confirmed", || async {
             daemon.metric("outbox_published_total{").await.filter(|n| *n == 1.0)
@@ -158,5 +169,8 @@ async fn every_way_to_log_in_is_a_matter_of_configuration() {
         let said = format!("{}{}{}", daemon.said(), applied.out, applied.err);
         assert!(!said.contains("relevo:relevo"), "a password: {said}");
         assert!(server.seed().is_none_or(|seed| !said.contains(seed)), "a seed: {said}");
+        for secret in secrets_of(&server) {
+            assert!(!said.contains(&secret), "of the credentials: {said}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(crate) struct Shop {
     pub(crate) server: Arc<RabbitMq>,
     pub(crate) url: String,
-    vhost: String,
+    pub(crate) vhost: String,
 }
 
 impl Shop {
@@ -45,7 +45,7 @@ impl Shop {
         shop
     }
 
-    fn put(&self, what: &str, name: &str, body: &Value) {
+    pub(crate) fn put(&self, what: &str, name: &str, body: &Value) {
         let path = format!("/api/{what}/{}{name}", self.vhost);
         self.server.api("PUT", &path, &body.to_string()).unwrap();
     }
