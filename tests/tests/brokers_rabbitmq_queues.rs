@@ -159,12 +159,15 @@ fn queues_by_hash_keep_the_order_of_every_key() {
         let Some(config) = with_queues("hash", queues).await else { return };
         let publisher = RabbitMqPublisher::new(config.clone());
         for n in 0..COUNT {
-            let event = event(&format!("key-{}", n % 12), n);
+            let event = event(&format!("key-{}", n % KEYS), n);
             assert_eq!(publish(&publisher, &event).await, Confirm::Stored);
         }
         let keys = places_of_keys(RabbitMqSubscriber::new(config, "jobs.1").queue("jobs.2")).await;
         for (key, places) in &keys {
-            assert!(places.is_sorted(), "{key} in two queues, or out of order: {places:?}");
+            let queues: BTreeSet<&str> = places.iter().map(|(queue, _)| queue.as_str()).collect();
+            assert_eq!(queues.len(), 1, "{key} is in two queues: {places:?}");
+            assert!(places.is_sorted(), "{key} is out of order: {places:?}");
+            assert_eq!(places.len(), COUNT / KEYS, "{key}: {places:?}");
         }
         let used: BTreeSet<&str> = keys.values().map(|places| places[0].0.as_str()).collect();
         assert_eq!(used.len(), 2, "twelve keys in one of two queues");
@@ -172,6 +175,7 @@ fn queues_by_hash_keep_the_order_of_every_key() {
 }
 
 const COUNT: usize = 120;
+const KEYS: usize = 12;
 
 /// By key, the queues of its messages and their numbers, as they came.
 async fn places_of_keys(subscriber: RabbitMqSubscriber) -> BTreeMap<String, Vec<(String, usize)>> {

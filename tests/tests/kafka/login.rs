@@ -31,7 +31,9 @@ fn passwords_and_certificates_let_in_and_nothing_else_does() {
             settle(&mut receiver, &came).await;
             receiver.close().await.unwrap();
         }
-        let strange = scram("relevo").authority("/etc/hostname");
+        let another = files.ca.with_file_name("another-authority.pem");
+        std::fs::write(&another, Certificates::new().unwrap().ca).unwrap();
+        let strange = scram("relevo").authority(&another);
         for bad in [scram("wr0ng"), bare, strange] {
             let confirms =
                 publish(&KafkaPublisher::new(bad.clone()), &[event(&topic, "k", b"x")]).await;
