@@ -56,8 +56,10 @@ on_every_database! {
         a_row_that_nobody_claimed_yet_says_what_it_waits_for,
         a_row_that_is_not_due_says_until_when,
         a_row_is_answered_for_from_its_insert_until_its_row_goes,
+        a_row_that_failed_for_good_is_not_said_to_be_delivered,
         a_row_that_its_owner_put_back_is_pending_again_whatever_the_log_says,
         a_row_whose_id_is_no_uuid_is_answered_for_by_either_id,
+        of_very_many_rows_that_come_first_not_all_are_counted,
         a_claimed_row_is_in_the_hands_of_its_relay,
     }
 }

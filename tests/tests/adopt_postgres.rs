@@ -2,12 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
 use relevo_core::EventId;
-use relevo_core::dead_letters::{Answer, Why};
-use relevo_core::outbox::adopt::{Adopt, KeyOrder, Mapping, Role};
+use relevo_core::dead_letters::{Answer, Operate, Why};
+use relevo_core::outbox::Subscription;
+use relevo_core::outbox::adopt::{
+    Adopt, KeyOrder, Mapping, Preset, Role, TableName, TopicFrom, event_id,
+};
 use relevo_stores::postgres::PostgresStore;
 use relevo_testkit::services::PostgresOptions;
 use relevo_tests::adopt::cases::{counts, insert};
-use relevo_tests::adopt::why::of_row;
+use relevo_tests::adopt::why::{of_row, sign_life};
 use relevo_tests::adopt::{Database, Kind, Sink, Work, relay, smartedify};
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,6 +117,87 @@ async fn a_row_that_somebody_holds_names_the_session_and_what_follows_of_its_key
     holder.batch_execute("COMMIT").await.unwrap();
     work.sink.wait_for(3).await;
     work.end().await;
+}
+
+/// The table with a relay that signs life and looks at nothing.
+async fn watched(db: &Database, mapping: Mapping) -> Arc<dyn Operate> {
+    let (table, operate) = db.adopt("events", mapping).await.unwrap();
+    table.subscribe(&Subscription::new("events")).await.unwrap();
+    sign_life(&table, "{}").await;
+    operate
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_more_held_rows_than_are_looked_at_there_are_more_than_were_counted() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    db.run(
+        "INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
+         SELECT gen_random_uuid(), 'tenant', 'held', 'governance.changed', '{}' FROM generate_series(1, 1500)",
+    )
+    .await;
+    let holder = db.client().await;
+    holder.batch_execute("BEGIN; SELECT 1 FROM outbox_events FOR UPDATE;").await.unwrap();
+    let free = Uuid::now_v7();
+    db.run(&insert(free, "free", "{}")).await;
+    let operate = watched(&db, mapping).await;
+    let why = of_row(&operate, free).await;
+    assert!(matches!(why, Why::Unclaimed { before: 999, more: true, .. }), "{why:?}");
+    holder.batch_execute("COMMIT").await.unwrap();
+    let why = of_row(&operate, free).await;
+    assert!(matches!(why, Why::Unclaimed { before: 1500, more: false, .. }), "{why:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_keeps_no_row_that_is_never_changed() {
+    let Some(db) = database().await else { return };
+    let id = Uuid::now_v7();
+    db.run(&format!(
+        "CREATE TABLE outboxevent (id uuid PRIMARY KEY, aggregatetype text NOT NULL, aggregateid text NOT NULL,
+             type text NOT NULL, payload jsonb);
+         INSERT INTO outboxevent VALUES ('{id}', 'order', 'o-1', 'OrderPlaced', '{{}}')"
+    ))
+    .await;
+    let holder = db.client().await;
+    holder.batch_execute("BEGIN; SELECT 1 FROM outboxevent FOR UPDATE;").await.unwrap();
+    let mapping = Preset::Debezium.mapping(TableName::parse("outboxevent").unwrap());
+    let why = of_row(&watched(&db, mapping).await, id).await;
+    assert!(matches!(why, Why::Unclaimed { before: 0, more: false, .. }), "{why:?}");
+    holder.batch_execute("COMMIT").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_a_user_may_not_read_does_not_keep_other_events_from_being_answered_for() {
+    let Some(db) = database().await else { return };
+    db.run("CREATE SCHEMA hidden; CREATE TABLE hidden.msgs (no int PRIMARY KEY, body text, sent timestamptz); INSERT INTO hidden.msgs VALUES (1, 'x')").await;
+    let mut mapping = Mapping::new(TableName::parse("hidden.msgs").unwrap())
+        .with(Role::Id, "no")
+        .with(Role::Payload, "body")
+        .with(Role::PublishedAt, "sent")
+        .without(Role::Topic);
+    mapping.topic = TopicFrom::Always("msgs".into());
+    db.adopt("events", mapping).await.unwrap();
+    let role = format!("r{}", Uuid::new_v4().simple());
+    db.run(&format!(
+        "CREATE ROLE {role} LOGIN PASSWORD 'word'; GRANT ALL ON SCHEMA relevo TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA relevo TO {role};"
+    ))
+    .await;
+    let (before, after) = db.url.split_once("://").unwrap();
+    let (_, host) = after.split_once('@').unwrap();
+    let store = PostgresStore::connect(&format!("{before}://{role}:word@{host}")).await.unwrap();
+    // First not even the schema may be used, then only the table not be read, at last all may be seen.
+    for grant in [String::new(), format!("GRANT USAGE ON SCHEMA hidden TO {role}")] {
+        db.run(&grant).await;
+        for event in [EventId::fresh(), event_id("events", "1")] {
+            let answer = store.why(event).await.unwrap();
+            assert!(matches!(answer, Answer::Unknown { .. }), "{grant}: {answer:?}");
+        }
+        assert!(store.why_row("1").await.unwrap().is_none(), "{grant}");
+    }
+    db.run(&format!("GRANT SELECT ON hidden.msgs TO {role}")).await;
+    let (_, answer) = store.why_row("1").await.unwrap().unwrap();
+    assert!(matches!(answer, Answer::InTable { why: Why::NotRelayed, .. }), "{answer:?}");
+    db.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

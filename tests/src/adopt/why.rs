@@ -40,7 +40,7 @@ pub async fn of_row(operate: &Arc<dyn Operate>, id: Uuid) -> Why {
 }
 
 /// A relay that signs life and looks at nothing.
-async fn sign_life(table: &Arc<dyn AdoptedTable>, note: &str) {
+pub async fn sign_life(table: &Arc<dyn AdoptedTable>, note: &str) {
     let (member, note) = (MemberId("one".into()), note.to_owned());
     let beat = Beat { subscription: NAME.into(), member, note };
     table.beat(&beat).await.unwrap();
@@ -132,6 +132,26 @@ async fn of_row_any(operate: &Arc<dyn Operate>, id: Uuid) -> Why {
     }
 }
 
+/// A table that has a time for what was published, and no place to tell what failed for good.
+pub async fn a_row_that_failed_for_good_is_not_said_to_be_delivered(db: Database) {
+    let mut mapping = smartedify(&db).await;
+    mapping.dead_letters = None;
+    let work = Work::begin(db.clone(), mapping, Sink::refusing("bad", None)).await;
+    let bad = insert_one(&db, "bad", "{\"n\": \"bad\"}").await;
+    let (claim, forget) = match db.is_postgres() {
+        true => ("relevo.claim", "TRUNCATE relevo.outbox, relevo.dead_letter CASCADE"),
+        false => ("relevo_claim", "DELETE FROM relevo_outbox; DELETE FROM relevo_dead_letter"),
+    };
+    counts(&db, &format!("SELECT count(*) FROM {claim} WHERE state = 'dead'"), 1).await;
+    let operate = work.operate.clone();
+    work.end().await;
+    // As retention leaves it, long after.
+    db.run(forget).await;
+    assert_eq!(of_row(&operate, bad).await, Why::GivenUp);
+    db.run(&format!("UPDATE {claim} SET state = 'claimed'")).await;
+    assert_eq!(of_row(&operate, bad).await, Why::Taken);
+}
+
 pub async fn a_row_that_its_owner_put_back_is_pending_again_whatever_the_log_says(db: Database) {
     let mapping = smartedify(&db).await;
     let work = Work::begin(db.clone(), mapping, Sink::new()).await;
@@ -144,9 +164,10 @@ pub async fn a_row_that_its_owner_put_back_is_pending_again_whatever_the_log_say
     assert!(matches!(why, Why::NobodyWorks { .. }), "the relay has left: {why:?}");
 }
 
-/// Ids that are numbers, and states that are words: the owner asks for a row by its own id.
-pub async fn a_row_whose_id_is_no_uuid_is_answered_for_by_either_id(db: Database) {
-    db.run("CREATE TABLE msgs (no int PRIMARY KEY, body text, state text DEFAULT 'NEW'); INSERT INTO msgs VALUES (41, 'x', 'NEW'), (42, 'x', 'NEW'), (43, 'x', 'HELD')").await;
+/// A table of these rows, whose ids are numbers and whose states are words, with a relay that looks at nothing.
+async fn numbered(db: &Database, rows: &str) -> Arc<dyn Operate> {
+    db.run("CREATE TABLE msgs (no int PRIMARY KEY, body text, state text DEFAULT 'NEW')").await;
+    db.run(rows).await;
     let mut mapping = Mapping::new(TableName::parse("msgs").unwrap())
         .with(Role::Id, "no")
         .with(Role::Payload, "body")
@@ -162,12 +183,21 @@ pub async fn a_row_whose_id_is_no_uuid_is_answered_for_by_either_id(db: Database
     let (table, operate) = db.adopt(NAME, mapping).await.unwrap();
     table.subscribe(&Subscription::new(NAME)).await.unwrap();
     sign_life(&table, "{}").await;
+    operate
+}
+
+/// Ids that are numbers, and states that are words: the owner asks for a row by its own id.
+pub async fn a_row_whose_id_is_no_uuid_is_answered_for_by_either_id(db: Database) {
+    let rows = "INSERT INTO msgs VALUES (41, 'x', 'NEW'), (42, 'x', 'NEW'), (43, 'x', 'HELD')";
+    let operate = numbered(&db, rows).await;
     let adopt = rows_of(&db).await;
     let (event, by_row) = adopt.why_row("42").await.unwrap().unwrap();
     assert_eq!(event, event_id(NAME, "42"));
     let Answer::InTable { topic, row, why, .. } = &by_row else { panic!("{by_row:?}") };
     assert_eq!((topic.as_deref(), row.as_str()), (Some("msgs"), "42"));
     assert!(matches!(why, Why::Unclaimed { before: 1, .. }), "{why:?}");
+    let (same, _) = adopt.why_row("0042").await.unwrap().unwrap();
+    assert_eq!(same, event, "the row's own id counts, however it is written");
     let by_event = operate.why(event).await.unwrap();
     assert!(matches!(&by_event, Answer::InTable { row, .. } if row == "42"), "{by_event:?}");
     let (_, other) = adopt.why_row("43").await.unwrap().unwrap();
@@ -175,6 +205,22 @@ pub async fn a_row_whose_id_is_no_uuid_is_answered_for_by_either_id(db: Database
     assert_eq!(*why, Why::OtherState { says: Some("HELD".into()) });
     for nobody in ["44", "order-1", "99999999999999999999", ""] {
         assert!(adopt.why_row(nobody).await.unwrap().is_none(), "{nobody:?}");
+    }
+}
+
+pub async fn of_very_many_rows_that_come_first_not_all_are_counted(db: Database) {
+    let rows = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100002)
+                INSERT INTO msgs SELECT i, 'x', 'NEW' FROM n";
+    numbered(&db, rows).await;
+    let adopt = rows_of(&db).await;
+    for (row, counted) in
+        [("5", (4, false)), ("100001", (100_000, false)), ("100002", (100_000, true))]
+    {
+        let (_, answer) = adopt.why_row(row).await.unwrap().unwrap();
+        let Answer::InTable { why: Why::Unclaimed { before, more, .. }, .. } = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!((before, more), counted, "row {row}");
     }
 }
 

@@ -127,12 +127,18 @@ pub enum Why {
         silent_s: f64,
         /// Rows that come first.
         before: i64,
+        /// There are more than that; they were not counted further.
+        more: bool,
     },
     /// It is a row of an adopted table that says it was relayed; the log does not have it any more.
     Marked {
         /// When, if the table tells.
         at: Option<DateTime<Utc>>,
     },
+    /// It is a row of an adopted table that failed for good. The table cannot tell, and its dead letter is gone.
+    GivenUp,
+    /// It is a row of an adopted table that was claimed, and the log does not have it.
+    Taken,
     /// Its row was moved to its owner's table of dead letters.
     Buried {
         /// That table.

@@ -56,7 +56,7 @@ impl WhyArgs {
 
     /// What no table has is what it was: no id.
     async fn ask_of_row(&self, globals: &Globals, no_id: Error) -> Result<(EventId, Answer)> {
-        let Ok(opened) = globals.open_existing().await else { return Err(no_id) };
+        let opened = globals.open_existing().await?;
         opened.adopt.why_row(&self.event).await?.ok_or(no_id)
     }
 }
@@ -244,18 +244,30 @@ fn row_sentence(why: &Why) -> String {
             escaped(relay),
             age(*silent_s)
         ),
-        Why::Unclaimed { relay, silent_s, before } => format!(
+        Why::Unclaimed { relay, silent_s, before, more } => format!(
             "not claimed yet: {} takes it at one of its next looks{}; last heard of {} ago",
             escaped(relay),
-            match before {
-                0 => String::new(),
-                before => format!(", {} come first", show::counted(*before, "row")),
+            match (before, more) {
+                (0, false) => String::new(),
+                (before, false) => format!(", {} come first", show::counted(*before, "row")),
+                (before, true) =>
+                    format!(", more than {} come first", show::counted(*before, "row")),
             },
             age(*silent_s)
         ),
         Why::Marked { at } => {
             let at = at.map(|at| format!(" since {}", show::time(at))).unwrap_or_default();
             format!("delivered: its row is marked so{at}, and the log does not have it any more")
+        }
+        Why::GivenUp => {
+            "failed for good: it was a dead letter, which is not kept any more; its row \
+                         cannot tell, and is not relayed again"
+                .into()
+        }
+        Why::Taken => {
+            "claimed: it was put into the log, which does not have it; if that is so when \
+                       asked again, the log has dropped it and its row was never marked"
+                .into()
         }
         Why::Buried { table } => {
             format!("failed for good: its row is in the table of dead letters, {}", escaped(table))
@@ -379,13 +391,19 @@ mod tests {
             ),
             (Why::BehindRow { row: text("r\n1") }, "row r\\n1 of its key comes first"),
             (
-                Why::Unclaimed { relay: text("host-1"), silent_s: 1.5, before: 7 },
+                Why::Unclaimed { relay: text("host-1"), silent_s: 1.5, before: 7, more: false },
                 "host-1 takes it at one of its next looks, 7 rows come first; last heard of 1.5s ago",
             ),
             (
-                Why::Unclaimed { relay: text("host-1"), silent_s: 7200.0, before: 0 },
+                Why::Unclaimed { relay: text("host-1"), silent_s: 7200.0, before: 0, more: false },
                 "no relay runs; the last one, host-1, was last heard of 2h",
             ),
+            (
+                Why::Unclaimed { relay: text("host-1"), silent_s: 1.5, before: 9, more: true },
+                "looks, more than 9 rows come first; last",
+            ),
+            (Why::GivenUp, "failed for good: it was a dead letter"),
+            (Why::Taken, "claimed: it was put into the log"),
             (Why::Marked { at: Some(soon) }, "delivered: its row is marked so since "),
             (Why::Buried { table: text("dlq") }, "in the table of dead letters, dlq"),
             (Why::OtherState { says: Some(text("HELD")) }, "its state is \"HELD\", none of those"),

@@ -52,6 +52,7 @@ fn a_file_that_is_not_there_is_not_made_by_looking() {
         vec!["tail"],
         vec!["publish", "a", "1"],
         vec!["dead-letters", "list"],
+        vec!["why", "42"],
         vec!["doctor"],
     ] {
         let args: Vec<&str> = args.into_iter().chain(["--store", "sqlite:typo.db"]).collect();

@@ -37,22 +37,25 @@ struct Reader {
 
 impl PostgresStore {
     pub(crate) async fn answer_why(&self, event: EventId) -> Result<Answer> {
-        let session = self.session().await?;
-        let found = find(&session, event).await?;
+        self.why_on(&self.session().await?, event).await
+    }
+
+    pub(super) async fn why_on(&self, session: &Session, event: EventId) -> Result<Answer> {
+        let found = find(session, event).await?;
         let inbox = found.as_ref().and_then(|place| place.inbox.as_deref());
-        if let Some(answer) = self.why_in_table(&session, event, found.is_some(), inbox).await? {
+        if let Some(answer) = self.why_in_table(session, event, found.is_some(), inbox).await? {
             return Ok(answer);
         }
         let Some(place) = found else {
-            let suspects = suspects(&session, THE_LOG_AND_TABLES).await?;
+            let suspects = suspects(session, THE_LOG_AND_TABLES).await?;
             return Ok(Answer::Unknown {
                 suspects,
-                past_retention: past_retention(&session, event).await?,
+                past_retention: past_retention(session, event).await?,
             });
         };
         let mut subscriptions = Vec::new();
-        for reader in readers(&session, place.lane).await? {
-            let why = self.why_for(&session, &reader, &place).await?;
+        for reader in readers(session, place.lane).await? {
+            let why = self.why_for(session, &reader, &place).await?;
             subscriptions.push((reader.name, why));
         }
         let Place { topic, key, lane, created_at, row, .. } = place;
@@ -278,9 +281,10 @@ async fn owner(
 
 /// What a session wrote to that may hold back an event of the log.
 pub(super) const THE_LOG: &str = "SELECT 'relevo.outbox'::regclass";
-/// The same of any event: a row of an adopted table is one, too.
-const THE_LOG_AND_TABLES: &str = "SELECT 'relevo.outbox'::regclass UNION ALL SELECT to_regclass(format('%I.%I',
-    split_part(o.table_name, '.', 1), substr(o.table_name, strpos(o.table_name, '.') + 1))) FROM relevo.adopted o";
+/// The same of any event: a row of an adopted table is one, too. (to_regclass fails in a schema that one may not use.)
+const THE_LOG_AND_TABLES: &str = "SELECT 'relevo.outbox'::regclass::oid UNION ALL SELECT c.oid FROM relevo.adopted o
+     JOIN pg_namespace n ON n.nspname = split_part(o.table_name, '.', 1)
+     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = substr(o.table_name, strpos(o.table_name, '.') + 1)";
 
 /// Sessions (and prepared transactions) that wrote to one of these and have not ended: whoever may hold the event. Locks
 /// are for everybody to see; what a session of another user does is shown only to those with pg_read_all_stats.

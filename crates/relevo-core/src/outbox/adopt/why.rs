@@ -22,9 +22,23 @@ pub struct RowSeen {
     pub behind: Option<String>,
     /// Rows that are claimed before it.
     pub before: i64,
+    /// There are more than those.
+    pub more_before: bool,
 }
 
 impl RowSeen {
+    /// More rows that come first are not counted.
+    pub const MOST_BEFORE: i64 = 100_000;
+
+    /// What became of a row that looks pending, as the state of its claim tells beside it.
+    pub fn by_claim(state: Option<&str>, at: Option<DateTime<Utc>>) -> Why {
+        match state {
+            Some("published") => Why::Marked { at },
+            Some("dead") => Why::GivenUp,
+            _ => Why::Taken,
+        }
+    }
+
     /// The answer for a row of the table adopted under this name.
     pub fn answer<I>(self, adoption: &str, mapping: &Mapping, row: &RawRow<I>) -> Answer {
         let key = key_of(mapping, row);
@@ -80,7 +94,7 @@ impl RowSeen {
         }
         match note.breaker_after(silent_s) {
             Some(open) => Why::BreakerOpen { reason: open.reason, open_s: open.open_s },
-            None => Why::Unclaimed { relay, silent_s, before: self.before },
+            None => Why::Unclaimed { relay, silent_s, before: self.before, more: self.more_before },
         }
     }
 }
@@ -103,6 +117,7 @@ mod tests {
             locked_by: vec![session],
             behind: Some("r-1".into()),
             before: 7,
+            more_before: true,
         }
         .with_note(note)
     }
@@ -112,6 +127,14 @@ mod tests {
             self.relay = Some(("one".into(), 0.5, note));
             self
         }
+    }
+
+    #[test]
+    fn only_what_was_published_is_said_to_be_delivered() {
+        let why = |state| RowSeen::by_claim(Some(state), None);
+        assert_eq!(why("published"), Why::Marked { at: None });
+        assert_eq!(why("dead"), Why::GivenUp);
+        assert_eq!(why("claimed"), Why::Taken);
     }
 
     #[test]
@@ -141,7 +164,7 @@ mod tests {
         let seen = seen.with_note(MemberNote::default());
         assert_eq!(
             seen.clone().why(3),
-            Why::Unclaimed { relay: "one".into(), silent_s: 0.5, before: 7 }
+            Why::Unclaimed { relay: "one".into(), silent_s: 0.5, before: 7, more: true }
         );
         assert_eq!(
             told,

@@ -2,7 +2,8 @@
 //! states, which are literals so that they take the column's type.
 
 use relevo_core::outbox::adopt::{
-    ColumnShape, DeadTable, KeyOrder, Mapping, Role, Sort, TableShape, literal, quoted_name,
+    ColumnShape, DeadTable, KeyFrom, KeyOrder, Mapping, Role, Sort, TableShape, literal,
+    quoted_name,
 };
 use relevo_core::{Error, Kind, Result};
 
@@ -36,6 +37,8 @@ const FAILURES: &str = "unnest($2::uuid[], $3::int[], $4::float8[], $5::text[], 
 /// Does the transaction that last wrote into a row, or locked it, still run? (Of several that share a lock, none is told.)
 const HELD: &str = "coalesce(t.xmax IN (SELECT l.transactionid FROM pg_locks l WHERE l.locktype = 'transactionid' AND l.granted
      AND l.pid IS DISTINCT FROM pg_backend_pid()), false)";
+/// Where rows are never changed, a lock keeps nobody from claiming them.
+const NOT_HELD: &str = "false";
 
 pub(super) struct Maker<'m> {
     mapping: &'m Mapping,
@@ -89,6 +92,10 @@ impl<'m> Maker<'m> {
         let column =
             self.shape(role).map(|column| format!("t.{}::text", quoted_name(&column.name)));
         column.unwrap_or_else(|| "NULL::text".into())
+    }
+
+    fn held(&self) -> &'static str {
+        if self.mapping.changes_rows() { HELD } else { NOT_HELD }
     }
 
     fn payload(&self) -> String {
@@ -214,7 +221,7 @@ impl<'m> Maker<'m> {
     }
 
     /// `$1` adoption, `$2` ids as text: a row whatever its state, as [`Self::claim`] reads it; then is it pending, is it
-    /// unclaimed, not before when, published when, its state, and whose transaction holds it.
+    /// unclaimed, not before when, published when, its state, whose transaction holds it, and its claim's state.
     pub(super) fn one(&self) -> String {
         let (table, id, id_type) = (self.table.name.sql(), &self.id, self.id_type);
         let time = |role| self.time(role).unwrap_or_else(|| "NULL::timestamptz".into());
@@ -224,9 +231,10 @@ impl<'m> Maker<'m> {
             |status| format!("t.{}::text", quoted_name(&status.column)),
         );
         format!(
-            "SELECT t.{id}::text, {topic}, {key}, {kind}, {payload}, {headers}, {correlation}, {tenant}, {created}, {HELD},
+            "SELECT t.{id}::text, {topic}, {key}, {kind}, {payload}, {headers}, {correlation}, {tenant}, {created}, {held},
                     coalesce({pending}, false), {unclaimed}, CASE WHEN {due} > clock_timestamp() THEN {due_shown} END,
-                    {published_shown}, {status}, t.xmax::text
+                    {published_shown}, {status}, t.xmax::text,
+                    (SELECT c.state FROM relevo.claim c WHERE c.adoption = $1 AND c.row_id = t.{id}::text)
                FROM {table} t WHERE t.{id} = ANY ($2::text[]::{id_type}[])",
             topic = self.text(Role::Topic),
             key = self.text(Role::Key),
@@ -236,6 +244,7 @@ impl<'m> Maker<'m> {
             correlation = self.text(Role::CorrelationId),
             tenant = self.text(Role::Tenant),
             created = self.created(),
+            held = self.held(),
             pending = self.mapping.pending_sql("t"),
             unclaimed = self.unclaimed(),
             due_shown = bounded(&due),
@@ -243,19 +252,24 @@ impl<'m> Maker<'m> {
         )
     }
 
-    /// `$1` adoption, `$2` a row's id: that row and those that somebody holds, as [`Self::one`] begins, with their places
-    /// in the order of claims.
+    /// `$1` adoption, `$2` a row's id, `$3` most rows: that row, those that somebody holds, and the last of so many, as
+    /// [`Self::one`] begins, with their places in the order of claims. Only of these more than the id is read.
     pub(super) fn queue(&self, order: &KeyOrder) -> String {
+        let in_payload = matches!(self.mapping.key, KeyFrom::Payload(_));
         format!(
-            "SELECT q.row_id, NULL::text, q.key, NULL::text, q.payload, NULL::text, NULL::text, NULL::text, NULL::timestamptz,
+            "SELECT t.{id}::text, NULL::text, {key}, NULL::text, {payload}, NULL::text, NULL::text, NULL::text, NULL::timestamptz,
                     q.held, q.place FROM (
-                SELECT t.{id}::text AS row_id, {key} AS key, {payload} AS payload, {HELD} AS held, row_number() OVER (ORDER BY {order}) AS place
-                  FROM {table} t WHERE {pending} AND {due} AND {unclaimed}) q
-              WHERE q.held OR q.row_id = $2 ORDER BY q.place LIMIT 1000",
+                SELECT n.* FROM (
+                    SELECT t.id, {held} AS held, row_number() OVER () AS place FROM (
+                        SELECT t.{id} AS id, t.xmax AS xmax FROM {table} t WHERE {pending} AND {due} AND {unclaimed}
+                         ORDER BY {order} LIMIT $3) t) n
+                 WHERE n.held OR n.id::text = $2 OR n.place = $3 ORDER BY n.place LIMIT 1000) q
+               JOIN {table} t ON t.{id} = q.id ORDER BY q.place",
             id = self.id,
             table = self.table.name.sql(),
+            held = self.held(),
             key = self.text(Role::Key),
-            payload = self.payload(),
+            payload = if in_payload { self.payload() } else { "NULL::bytea".into() },
             pending = self.mapping.pending_sql("t"),
             due = self.due(),
             unclaimed = self.unclaimed(),

@@ -6,7 +6,7 @@ use super::claim::raw;
 use super::shapes;
 use super::statements::Maker;
 use chrono::{DateTime, Utc};
-use relevo_core::dead_letters::{Answer, OpenTransaction, Operate, Why};
+use relevo_core::dead_letters::{Answer, OpenTransaction, Why};
 use relevo_core::event::{TopicFilter, order_key};
 use relevo_core::outbox::MemberNote;
 use relevo_core::outbox::adopt::{
@@ -44,8 +44,7 @@ impl PostgresStore {
         }
         let may_be = |adoption: &Adoption| !in_log || inbox == Some(&*inbox_of(&adoption.name));
         for adoption in adoptions(session).await?.into_iter().filter(may_be) {
-            let ids = adoption.ids_of(session, event).await?;
-            let answer = adoption.answer(session, &ids, in_log).await?;
+            let answer = readable(adoption.answer_event(session, event, in_log).await)?;
             if answer.is_some() {
                 return Ok(answer);
             }
@@ -56,13 +55,14 @@ impl PostgresStore {
     pub(super) async fn answer_why_row(&self, row: &str) -> Result<Option<(EventId, Answer)>> {
         let session = self.session().await?;
         for adoption in adoptions(&session).await? {
-            let event = event_id(&adoption.name, row);
-            let known = self.why(event).await?;
+            let ids = adoption.candidates(row);
+            // The last is as the table itself writes it.
+            let Some(event) = ids.last().map(|id| event_id(&adoption.name, id)) else { continue };
+            let known = self.why_on(&session, event).await?;
             if !matches!(known, Answer::Unknown { .. }) {
                 return Ok(Some((event, known)));
             }
-            let ids = adoption.candidates(row);
-            if let Some(answer) = adoption.answer(&session, &ids, false).await? {
+            if let Some(answer) = readable(adoption.answer(&session, &ids, false).await)? {
                 return Ok(Some((event, answer)));
             }
         }
@@ -70,7 +70,15 @@ impl PostgresStore {
     }
 }
 
-/// The adopted tables that are still there and whose columns are known.
+/// A table that this user may not read has no answer; others may have one.
+fn readable<T>(asked: Result<Option<T>>) -> Result<Option<T>> {
+    match asked {
+        Err(error) if error.kind() == Kind::MissingPrivilege => Ok(None),
+        asked => asked,
+    }
+}
+
+/// The adopted tables that are still there, that this user may see, and whose columns are known.
 async fn adoptions(session: &Session) -> Result<Vec<Adoption>> {
     // A schema of the version before has no such column yet.
     let sql = "SELECT name, to_jsonb(a) ->> 'mapping' FROM relevo.adopted a ORDER BY name";
@@ -80,7 +88,9 @@ async fn adoptions(session: &Session) -> Result<Vec<Adoption>> {
         let Ok(mapping) = serde_json::from_str::<Mapping>(mapping) else { continue };
         let (table, dead) = match shapes(session, &mapping).await {
             Ok(shapes) => shapes,
-            Err(error) if error.kind() == Kind::UnfitTable => continue,
+            Err(error) if matches!(error.kind(), Kind::UnfitTable | Kind::MissingPrivilege) => {
+                continue;
+            }
             Err(error) => return Err(error),
         };
         let order = judge(&mapping, &table, dead.as_ref()).order;
@@ -101,14 +111,14 @@ impl Adoption {
         else {
             return Vec::new();
         };
-        let fits = match &*column.type_name {
-            "smallint" => id.parse::<i16>().is_ok(),
-            "integer" => id.parse::<i32>().is_ok(),
-            _ => id.parse::<i64>().is_ok(),
+        let number = match &*column.type_name {
+            "smallint" => id.parse::<i16>().map(i64::from),
+            "integer" => id.parse::<i32>().map(i64::from),
+            _ => id.parse::<i64>(),
         };
         match column.sort {
             Sort::Uuid => uuid.map(|uuid| uuid.to_string()).into_iter().collect(),
-            Sort::Integer if fits => vec![id.to_owned()],
+            Sort::Integer => number.iter().map(ToString::to_string).collect(),
             Sort::Text => uuid.map(written).into_iter().flatten().chain([id.to_owned()]).collect(),
             _ => Vec::new(),
         }
@@ -127,6 +137,16 @@ impl Adoption {
         let rows = session.query(&sql, args![self.name, MOST_COMPARED]).await?;
         let ids = rows.iter().map(|row| row.get::<_, String>(0));
         Ok(ids.filter(|id| event_id(&self.name, id) == event).collect())
+    }
+
+    async fn answer_event(
+        &self,
+        session: &Session,
+        event: EventId,
+        only_put_back: bool,
+    ) -> Result<Option<Answer>> {
+        let ids = self.ids_of(session, event).await?;
+        self.answer(session, &ids, only_put_back).await
     }
 
     async fn answer(
@@ -169,8 +189,8 @@ impl Adoption {
         let status = self.mapping.status.as_ref();
         match (pending, unclaimed) {
             (true, true) => None,
-            // Done with beside the table, which itself cannot tell.
-            (true, false) => Some(Why::Marked { at }),
+            // Told beside the table, which itself cannot.
+            (true, false) => Some(RowSeen::by_claim(row.get(16), at)),
             (false, _) if status.is_some_and(|it| Some(&it.published) != says.as_ref()) => {
                 Some(Why::OtherState { says })
             }
@@ -197,13 +217,16 @@ impl Adoption {
             order_key(key_of(&self.mapping, row).as_deref(), event_id(&self.name, &row.id))
         };
         let own = key_of_row(row);
-        for ahead in session.query(&maker.queue(&self.order), args![self.name, row.row]).await? {
+        let args = args![self.name, row.row, RowSeen::MOST_BEFORE + 1];
+        for ahead in session.query(&maker.queue(&self.order), args).await? {
             let other = raw(&ahead, maker.content_type());
-            if other.row == row.row {
-                seen.before = ahead.get::<_, i64>(10) - 1;
+            // Where the row itself does not come, it comes after the last of these.
+            seen.before = ahead.get::<_, i64>(10) - 1;
+            seen.more_before = other.row != row.row;
+            if !seen.more_before {
                 break;
             }
-            if seen.behind.is_none() && key_of_row(&other) == own {
+            if seen.behind.is_none() && other.locked_by_others && key_of_row(&other) == own {
                 seen.behind = Some(other.row);
             }
         }

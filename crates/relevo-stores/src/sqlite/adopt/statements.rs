@@ -144,7 +144,7 @@ impl<'m> Maker<'m> {
     }
 
     /// `?1` adoption, `?2` an id: a row whatever its state, as [`Self::look`] reads it; then is it pending, is it unclaimed,
-    /// not before when, published when, and its state.
+    /// not before when, published when, its state, and its claim's state.
     pub(super) fn one(&self) -> String {
         let unclaimed = self.not_beside(&[&["claimed"], self.untold().as_slice()].concat());
         let due = self.due();
@@ -156,7 +156,8 @@ impl<'m> Maker<'m> {
         };
         format!(
             "SELECT t.{id}, {topic}, {key}, {kind}, {payload}, {headers}, {correlation}, {tenant}, {created},
-                    COALESCE({pending}, 0), {unclaimed}, CASE WHEN NOT {due} THEN {not_before} END, {published}, {status}
+                    COALESCE({pending}, 0), {unclaimed}, CASE WHEN NOT {due} THEN {not_before} END, {published}, {status},
+                    (SELECT c.state FROM relevo_claim c WHERE c.adoption = ?1 AND c.row_id = t.{id})
                FROM {table} t WHERE t.{id} = ?2",
             id = self.id,
             topic = self.value(Role::Topic),
@@ -174,13 +175,16 @@ impl<'m> Maker<'m> {
         )
     }
 
-    /// `?1` adoption, `?2` an id: the row's place in the order of claims.
+    /// `?1` adoption, `?2` an id, `?3` most rows: the row's place in the order of claims, or the last of so many; and is it
+    /// the row's?
     pub(super) fn place(&self) -> String {
         let unclaimed = self.not_beside(&[&["claimed"], self.untold().as_slice()].concat());
         format!(
-            "SELECT place FROM (
-                SELECT t.{id} AS row_id, row_number() OVER (ORDER BY {order}) AS place
-                  FROM {table} t WHERE {pending} AND {due} AND {unclaimed}) WHERE row_id = ?2",
+            "SELECT place, COALESCE(row_id = ?2, 0) FROM (
+                SELECT row_id, row_number() OVER () AS place FROM (
+                    SELECT t.{id} AS row_id FROM {table} t WHERE {pending} AND {due} AND {unclaimed}
+                     ORDER BY {order} LIMIT ?3))
+              WHERE row_id = ?2 OR place = ?3 ORDER BY place LIMIT 1",
             id = self.id,
             order = self.order_by(),
             table = self.table.name.sql(),

@@ -11,7 +11,7 @@ use relevo_core::dead_letters::{Answer, Why};
 use relevo_core::event::TopicFilter;
 use relevo_core::outbox::MemberNote;
 use relevo_core::outbox::adopt::{
-    Mapping, Role, RowSeen, TableShape, event_id, inbox_of, quoted_name,
+    Mapping, Role, RowSeen, Sort, TableShape, event_id, inbox_of, quoted_name,
 };
 use relevo_core::{EventId, Kind};
 use rusqlite::types::Value;
@@ -53,12 +53,13 @@ pub(in super::super) fn why_in_table(
 /// The answer for a row as its owner knows it.
 pub(super) fn why_row(tx: &Transaction<'_>, row: &str) -> Sql<Option<(EventId, Answer)>> {
     for adoption in adoptions(tx)? {
-        let event = event_id(&adoption.name, row);
+        let row = adoption.written(row);
+        let event = event_id(&adoption.name, &row);
         let known = why(tx, event)?;
         if !matches!(known, Answer::Unknown { .. }) {
             return Ok(Some((event, known)));
         }
-        if let Some(answer) = adoption.answer(tx, &candidates(row), false)? {
+        if let Some(answer) = adoption.answer(tx, &candidates(&row), false)? {
             return Ok(Some((event, answer)));
         }
     }
@@ -101,6 +102,14 @@ fn candidates(id: &str) -> Vec<Value> {
 }
 
 impl Adoption {
+    /// An id as the table itself writes it.
+    fn written(&self, id: &str) -> String {
+        let column = self.mapping.column(Role::Id).and_then(|name| self.table.column(name));
+        let number = id.parse::<i64>().ok();
+        let number = number.filter(|_| column.is_some_and(|it| it.sort == Sort::Integer));
+        number.map_or_else(|| id.to_owned(), |number| number.to_string())
+    }
+
     /// The ids that the event's row may have. An id that is no UUID cannot be told from its event's: rows are compared.
     fn ids_of(&self, tx: &Transaction<'_>, event: EventId) -> Sql<Vec<Value>> {
         if event.0.get_version_num() != 8 {
@@ -152,8 +161,10 @@ impl Adoption {
         if let (None, Some((subscription, None))) = (&seen.ended, &seen.subscription) {
             seen.relay = relay(tx, subscription)?;
             seen.not_before = moment(row, 11)?;
-            let place = tx.query_row(&maker.place(), params![self.name, id], |row| row.get(0));
-            seen.before = place.optional()?.map_or(0, |place: i64| place - 1);
+            let most = RowSeen::MOST_BEFORE + 1;
+            let place = |row: &Row<'_>| Ok((row.get::<_, i64>(0)? - 1, !row.get::<_, bool>(1)?));
+            let place = tx.query_row(&maker.place(), params![self.name, id, most], place);
+            (seen.before, seen.more_before) = place.optional()?.unwrap_or_default();
         }
         let raw = raw(row, maker.content_type())?;
         Ok(Some(seen.answer(&self.name, &self.mapping, &raw)))
@@ -166,8 +177,8 @@ impl Adoption {
         let status = self.mapping.status.as_ref();
         Ok(match (pending, unclaimed) {
             (true, true) => None,
-            // Done with beside the table, which itself cannot tell.
-            (true, false) => Some(Why::Marked { at }),
+            // Told beside the table, which itself cannot.
+            (true, false) => Some(RowSeen::by_claim(text(row.get_ref(14)?).as_deref(), at)),
             (false, _) if status.is_some_and(|it| Some(&it.published) != says.as_ref()) => {
                 Some(Why::OtherState { says })
             }
