@@ -21,6 +21,9 @@ pub const BATCH: usize = 100;
 /// `OUTBOX_DISPATCH_INTERVAL_MS`, unless it says otherwise.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
+/// Under this name Relevo keeps what RabbitMQ refused for good. No queue has it.
+pub const NAME: &str = "outbox";
+
 /// A dispatcher at work.
 pub struct Dispatcher {
     relay: RunningRelay,
@@ -38,7 +41,7 @@ impl Dispatcher {
     ) -> Result<Self> {
         let Adopted { relay, table } = database.adopt().await?;
         let publisher = ToBroker::new(Measured { publisher, clock });
-        let subscription = Subscription::new("outbox").destination("tickets");
+        let subscription = Subscription::new(NAME).destination("tickets");
         let relay = relay.subscribe_with(subscription, config(interval), publisher).start().await?;
         Ok(Self { relay, outbox: table })
     }

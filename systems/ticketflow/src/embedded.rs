@@ -23,7 +23,7 @@ use crate::api::{Admin, Check, Health, Serving, Site};
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::database::{Database, ProcessedKey};
-use crate::dispatcher::{Dispatcher, INTERVAL};
+use crate::dispatcher::{self, Dispatcher, INTERVAL};
 use crate::tickets::Tickets;
 use crate::topology::{QUEUES, dlq};
 use crate::traffic::{Journal, Traffic};
@@ -34,8 +34,7 @@ use crate::{retention, telemetry};
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
 use relevo::broker::{Capabilities, Confirm, Publisher};
-use relevo::{DeadFilter, Event, NewEvent, RunningRelay};
-use relevo_core::dead_letters::DeadState;
+use relevo::{Event, NewEvent, RunningRelay};
 use relevo_core::outbox::adopt::AdoptedTable;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -43,9 +42,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use uuid::Uuid;
-
-/// Most dead letters that are counted.
-const MOST: usize = 10_000;
 
 /// How it is started.
 #[derive(Debug, Clone)]
@@ -251,14 +247,10 @@ async fn watch(outbox: Arc<dyn AdoptedTable>, database: Database) {
             Err(error) => tracing::warn!(%error, "what waits in Outbox"),
         }
         for queue in QUEUES {
-            let mut filter = DeadFilter::default();
-            filter.subscription = Some(queue.to_owned());
-            filter.state = Some(DeadState::Dead);
-            match database.operate().dead_letters(&filter, None, MOST).await {
-                Ok(letters) => telemetry::dead_letters(&dlq(queue), letters.len() as u32),
-                Err(error) => tracing::warn!(%error, queue, "its dead letters"),
-            }
+            telemetry::count_dead_letters(&*database.operate(), queue, &dlq(queue)).await;
         }
+        telemetry::count_dead_letters(&*database.operate(), dispatcher::NAME, dispatcher::NAME)
+            .await;
         telemetry::upkeep();
         tokio::time::sleep(Duration::from_secs(2)).await;
     }

@@ -3,7 +3,7 @@
 use crate::api::{Admin, Check, Health, Serving, Site};
 use crate::clock::Clock;
 use crate::database::{Database, ProcessedKey};
-use crate::dispatcher::{Dispatcher, Gated, INTERVAL};
+use crate::dispatcher::{self, Dispatcher, Gated, INTERVAL};
 use crate::rabbit::Rabbit;
 use crate::tickets::Tickets;
 use crate::topology::{self, EXCHANGE, QUEUES, dlq};
@@ -12,7 +12,7 @@ use crate::worker::{Crew, EVERY, Forwarder, Pulse};
 use crate::{retention, telemetry};
 use anyhow::Result;
 use async_trait::async_trait;
-use relevo::Consuming;
+use relevo::{Consuming, Operate};
 use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher};
 use relevo_core::outbox::adopt::AdoptedTable;
 use std::net::SocketAddr;
@@ -175,7 +175,8 @@ pub async fn api(settings: &Settings, own: &ApiSettings) -> Result<Running> {
         clock: clock.clone(),
     };
     let dispatcher = dispatching.start().await?;
-    common.tasks.spawn(watch(dispatcher.outbox.clone(), common.rabbit.clone()));
+    let operate = database.operate();
+    common.tasks.spawn(watch(dispatcher.outbox.clone(), operate, common.rabbit.clone()));
     common.tasks.spawn(retention::keep(database.clone(), clock.clone()));
     let site = common.site(settings).with_tickets(Tickets::new(database, clock));
     let site = site.serve(settings.listen).await?;
@@ -238,8 +239,8 @@ async fn make_topology(config: RabbitMqConfig, made: watch::Sender<bool>) {
     made.send_replace(true);
 }
 
-/// Shows what waits in `Outbox` and in the dead-letter queues.
-async fn watch(outbox: Arc<dyn AdoptedTable>, rabbit: Arc<Rabbit>) {
+/// Shows what waits in `Outbox` and in the dead-letter queues, and what RabbitMQ refused for good.
+async fn watch(outbox: Arc<dyn AdoptedTable>, operate: Arc<dyn Operate>, rabbit: Arc<Rabbit>) {
     loop {
         match outbox.pending().await {
             Ok(pending) => telemetry::pending(pending.rows),
@@ -251,6 +252,7 @@ async fn watch(outbox: Arc<dyn AdoptedTable>, rabbit: Arc<Rabbit>) {
                 Err(error) => tracing::debug!(error = format!("{error:#}"), queue, "its length"),
             }
         }
+        telemetry::count_dead_letters(&*operate, dispatcher::NAME, dispatcher::NAME).await;
         telemetry::upkeep();
         tokio::time::sleep(LOOK_EVERY).await;
     }

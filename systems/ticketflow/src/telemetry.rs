@@ -4,11 +4,13 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use metrics::{Unit, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use relevo::{DeadFilter, Operate};
+use relevo_core::dead_letters::DeadState;
 use std::sync::OnceLock;
 
 /// Rows of `Outbox` that wait.
 pub const PENDING: &str = "outbox_pending_total";
-/// Messages in the dead-letter queues.
+/// Messages in the dead-letter queues, and what never came to a queue.
 pub const DLQ: &str = "mq_dlq_total";
 /// From the commit to the confirm.
 pub const LATENCY: &str = "outbox_dispatch_latency_ms";
@@ -22,6 +24,9 @@ const BUCKETS: [f64; 13] = [
     5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2000.0, 5000.0, 30_000.0, 120_000.0,
     600_000.0,
 ];
+
+/// Most dead letters that are counted.
+const MOST: usize = 10_000;
 
 static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
@@ -68,6 +73,17 @@ pub fn pending(rows: i64) {
 /// So many dead letters are in a queue.
 pub fn dead_letters(queue: &str, messages: u32) {
     gauge!(DLQ, "queue" => queue.to_owned()).set(messages);
+}
+
+/// Counts the dead letters that the database keeps under a name, and shows them as a queue's.
+pub async fn count_dead_letters(operate: &dyn Operate, name: &str, queue: &str) {
+    let mut filter = DeadFilter::default();
+    filter.subscription = Some(name.to_owned());
+    filter.state = Some(DeadState::Dead);
+    match operate.dead_letters(&filter, None, MOST).await {
+        Ok(letters) => dead_letters(queue, letters.len() as u32),
+        Err(error) => tracing::warn!(%error, name, "its dead letters"),
+    }
 }
 
 /// An event was confirmed this long after it happened.

@@ -1,4 +1,5 @@
 use super::Problem;
+use crate::topology::QUEUES;
 use async_trait::async_trait;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -114,7 +115,9 @@ async fn replay(
     let mut filter = DeadFilter::default();
     filter.ids = vec![id];
     admin.operate.replay(&filter, None).await.map_err(anyhow::Error::from)?;
-    if let Some(copies) = &admin.copies {
+    // What never came to a queue has no copy there.
+    let is_queued = QUEUES.contains(&letter.subscription.as_str());
+    if let Some(copies) = admin.copies.as_ref().filter(|_| is_queued) {
         copies.remove(&letter.subscription, crate::worker::original_id(&letter.event)).await?;
     }
     Ok((StatusCode::ACCEPTED, Json(Letter::of(letter))))

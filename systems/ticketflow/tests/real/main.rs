@@ -222,6 +222,33 @@ async fn the_dead_letter_queues_hold_exactly_what_failed_until_it_is_replayed() 
     assert!(mails.iter().any(|(_, body)| body == b"no JSON at all"), "its bytes are as they came");
 }
 
+/// An event that no queue wants: marked as nobody's, seen by the alert on dead letters, and an operator's to replay.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_rabbitmq_refuses_for_good_is_counted_and_can_be_replayed() {
+    let Some(rig) = Rig::shared().await else { return };
+    make_queues(&rig).await;
+    let api = rig.api();
+    is_well(&api).await;
+    let mut connection = rig.database.connect().await.expect("a connection");
+    let astray = r#"INSERT INTO "Outbox" ("Id", "Type", "PayloadJson", "CorrelationId", "OccurredAt")
+        VALUES (gen_random_uuid(), 'nobody.wants.it', '{"ticketId": "t-1"}', 'c-1', now())"#;
+    connection.batch(astray).await.expect("a row");
+    let counted = async |letters: f64| {
+        let dead = async || gauge(&api, "\"outbox\"").await.filter(|dead| *dead == letters);
+        eventually("what the gauge says", dead).await
+    };
+    counted(1.0).await;
+    let letters = api.client().get("/admin/dead-letters").await.expect("an answer");
+    let letters = letters.json().expect("JSON");
+    assert_eq!(letters[0]["consumer"], "outbox", "{letters}");
+    rig.overhear("tickets", "overheard").await;
+    let path = format!("/admin/dead-letters/{}/replay", letters[0]["number"]);
+    let answer = api.client().ask(Method::POST, &path, Vec::new()).await.expect("an answer");
+    assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
+    counted(0.0).await;
+    eventually("its message", async || rig.drain("overheard").await.pop()).await;
+}
+
 /// Whoever binds a queue of their own gets each change under its key, with the headers that the document names.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_change_is_published_under_its_routing_key_with_both_headers() {
