@@ -1,3 +1,4 @@
+use super::rehearsal::rehearse;
 use super::{NatsTopology, differ};
 use crate::nats::connect::{connect, error};
 use crate::nats::subscriber::{NatsConsumer, context};
@@ -153,15 +154,6 @@ async fn carry_out(context: &Context, step: &Step, work: Work) -> Result<()> {
             }
         }
     }
-}
-
-/// What the server would refuse of the new stream it refuses while the old one is still there: all that can be changed is
-/// changed first. Only then the old one goes, for what cannot.
-async fn rehearse(context: &Context, old: &Config, new: &Config) -> Result<(), String> {
-    let (retention, storage) = (old.retention, old.storage);
-    let changed = context.update_stream(Config { retention, storage, ..new.clone() }).await;
-    let stays = "the server does not do it, not even by force, and the stream stays";
-    changed.map(drop).map_err(|cause| format!("{stays}: {cause}"))
 }
 
 fn refused(why: String) -> relevo_core::Error {

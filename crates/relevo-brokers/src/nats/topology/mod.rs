@@ -3,9 +3,11 @@
 //! - [`NatsTopology`]: what is wanted, as it is written in a configuration
 //! - `differ`: how what is there differs
 //! - `admin`: asks the server and changes it
+//! - `rehearsal`: tries a stream before another is deleted for it
 
 mod admin;
 mod differ;
+mod rehearsal;
 
 pub use admin::NatsAdmin;
 
