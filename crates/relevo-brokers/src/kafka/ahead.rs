@@ -13,7 +13,8 @@ const MOST_MESSAGES: usize = 1_000_000;
 /// The largest message, unless the client is told otherwise: a fetch must have room for it.
 const MESSAGE_BYTES: usize = 1_000_000;
 
-/// The room of one partition. Together they have as much as the consumer's window.
+/// The room of one partition. Together those that are there have as much as the consumer's window; more, if they are so
+/// many that each has only the least that is of use. Partitions that are added later come on top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ahead {
     messages: usize,

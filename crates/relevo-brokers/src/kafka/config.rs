@@ -9,21 +9,34 @@ use std::time::Duration;
 
 const DEFAULT_PORT: &str = "9092";
 
-/// Settings of the client that a promise of this adapter rests on.
-const OURS: [&str; 14] = [
+/// Settings of the client that a promise of this adapter rests on, by each of their names, and those that this
+/// configuration has ways of its own for: who is believed, and as whom it logs in.
+const OURS: [&str; 26] = [
     "acks",
     "allow.auto.create.topics",
     "bootstrap.servers",
+    "delivery.timeout.ms",
     "enable.auto.commit",
     "enable.auto.offset.store",
     "enable.idempotence",
     "enable.partition.eof",
+    "enable.ssl.certificate.verification",
     "group.id",
     "message.timeout.ms",
+    "metadata.broker.list",
     "partition.assignment.strategy",
     "partitioner",
     "request.required.acks",
+    "sasl.mechanism",
+    "sasl.mechanisms",
     "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.certificate.location",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.key.location",
     "ssl.key.password",
 ];
 
@@ -447,7 +460,25 @@ mod tests {
     #[test]
     fn what_a_promise_rests_on_cannot_be_set() {
         let config = KafkaConfig::to("kafka://h").unwrap();
-        assert!(config.clone().setting("acks", "1").is_err());
+        for (name, value) in [
+            ("acks", "1"),
+            ("delivery.timeout.ms", "0"),
+            ("metadata.broker.list", "elsewhere:9092"),
+            ("security.protocol", "PLAINTEXT"),
+            ("enable.ssl.certificate.verification", "false"),
+            ("ssl.endpoint.identification.algorithm", "none"),
+            ("ssl.ca.location", "other.pem"),
+            ("ssl.ca.pem", "other"),
+            ("ssl.certificate.location", "other.pem"),
+            ("ssl.key.location", "other.key"),
+            ("sasl.mechanism", "PLAIN"),
+            ("sasl.mechanisms", "PLAIN"),
+            ("sasl.username", "other"),
+            ("sasl.password", "other"),
+        ] {
+            let refused = config.clone().setting(name, value).unwrap_err();
+            assert_eq!(refused.kind(), Kind::InvalidConfig, "{name}");
+        }
         let config = config.setting("client.rack", "a").unwrap();
         assert_eq!(config.client().get("client.rack"), Some("a"));
         let producer = config.producer();

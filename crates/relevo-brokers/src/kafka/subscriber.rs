@@ -27,10 +27,12 @@ pub struct KafkaConsumer {
     pub topics: Vec<String>,
     /// The consumer group: who shares it shares the partitions.
     pub group: String,
-    /// Most messages of one receiver that are not settled. As many again are read ahead, over all partitions.
+    /// Most messages of one receiver that are not settled. About as many again are read ahead, over all partitions that
+    /// are there when it opens; at least 16 of each.
     pub max_unsettled: usize,
     /// Most bytes of one receiver's messages that are not settled; a larger message comes alone. As many again are read
-    /// ahead, over all partitions.
+    /// ahead, over all partitions that are there when it opens; but 256 KiB of each at least, so above 64 partitions it
+    /// is more than the 16 MiB of the default. Partitions that are added later have the same share on top.
     pub max_unsettled_bytes: usize,
     /// How long after its receiver died a partition goes to another.
     pub session_timeout: Duration,

@@ -218,7 +218,8 @@ fn new_topic<'n>(name: &'n str, wanted: &'n Wanted) -> NewTopic<'n> {
     wanted.settings.iter().fold(topic, |topic, (name, value)| topic.set(name, value))
 }
 
-/// Such a topic is refused whatever its name is.
+/// Such a topic is refused whatever its name is, or, by a policy of the brokers, perhaps for the name that was tried. In
+/// doubt the old topic stays: were it the shape, nothing could be made in its place.
 fn is_about_the_shape(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode::{
         InvalidConfig, InvalidPartitions, InvalidReplicationFactor, PolicyViolation,
