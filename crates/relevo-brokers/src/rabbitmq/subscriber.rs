@@ -59,14 +59,15 @@ impl RabbitMqSubscriber {
         self
     }
 
-    /// Most unsettled messages of a queue (default 100).
+    /// Most unsettled messages of each queue (default 100), including those that the client has received ahead.
     pub fn prefetch(mut self, messages: u16) -> Self {
         self.prefetch = Prefetch::new(messages, self.prefetch.max_bytes());
         self
     }
 
-    /// Most bytes of unsettled messages (default 16 MiB). RabbitMQ counts messages only, so a receiver that holds more
-    /// ends, and the next one has a prefetch that fits; a larger message comes alone.
+    /// Most bytes of messages that were handed out and are unsettled, of all queues together (default 16 MiB). RabbitMQ
+    /// counts messages only, so a receiver that has handed out more ends, and the next one has a prefetch that fits; a
+    /// larger message comes alone. What the client has received ahead is bounded by [`Self::prefetch`] alone.
     pub fn prefetch_bytes(mut self, bytes: usize) -> Self {
         self.prefetch = Prefetch::new(self.prefetch.messages(), bytes);
         self
