@@ -6,6 +6,7 @@ use relevo_testkit::services::{self, Proxy, RabbitMq};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A virtual host with an exchange `events` and a queue `orders` of all orders, made by the management API.
@@ -136,4 +137,63 @@ async fn sigterm_in_the_middle_loses_no_confirm_and_the_next_daemon_goes_on() {
     // What was confirmed was recorded before the first one ended: nothing came twice.
     let numbers: BTreeSet<&str> = messages.iter().filter_map(|m| m["payload"].as_str()).collect();
     assert_eq!((messages.len(), numbers.len()), (EVENTS, EVENTS));
+}
+
+/// One whose confirm came, and one whose confirm is held back.
+const HELD: usize = 2;
+
+/// A daemon whose messages RabbitMQ has, while its confirm of the second is held back.
+async fn awaiting_confirms(shop: &Shop, proxy: &Proxy, folder: &Path, limits: &str) -> Daemon {
+    configure(folder, &proxy.url(&shop.url), limits);
+    let store = store(folder).await;
+    let daemon = Daemon::start(folder, &[]).await;
+    publish(&store, "order-0", 0).await;
+    shop.messages(1).await;
+    eventually("the first one is recorded", || async {
+        (store.status().await.unwrap().subscriptions[0].backlog == 0).then_some(())
+    })
+    .await;
+    proxy.hold_replies();
+    for n in 1..HELD as u64 {
+        publish(&store, &format!("order-{n}"), n).await;
+    }
+    shop.messages(HELD).await;
+    daemon
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_waits_for_confirms_that_are_on_their_way_and_nothing_comes_twice() {
+    let Some(shop) = Shop::fresh().await else { return };
+    let proxy = Proxy::start(shop.server.address()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut daemon = awaiting_confirms(&shop, &proxy, folder.path(), "").await;
+    daemon.signal(Signal::TERM);
+    let heard =
+        || async { Some(()).filter(|()| daemon.said().contains("finishing what is under way")) };
+    eventually("the signal is heard", heard).await;
+    let store = store(folder.path()).await;
+    assert!(store.status().await.unwrap().subscriptions[0].lanes_owned > 0, "it waits");
+    proxy.heal();
+    assert_eq!(daemon.end().await.code(), Some(0), "{}", daemon.said());
+    let _next = Daemon::start(folder.path(), &[]).await;
+    publish(&store, "last", HELD as u64).await;
+    assert_eq!(shop.messages(HELD + 1).await.len(), HELD + 1, "what was confirmed was recorded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_waits_no_longer_for_confirms_than_the_configuration_says() {
+    let Some(shop) = Shop::fresh().await else { return };
+    let proxy = Proxy::start(shop.server.address()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let limits = "[limits]\nlease = \"1s\"\ndrain = \"1s\"\n";
+    let mut daemon = awaiting_confirms(&shop, &proxy, folder.path(), limits).await;
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end().await.code(), Some(3), "{}", daemon.said());
+    assert!(daemon.said().contains("not everything under way ended within 1s"));
+    proxy.heal();
+    // Nobody confirmed them: they are published again.
+    let _next = Daemon::start(folder.path(), &[]).await;
+    let messages = shop.messages(2 * HELD - 1).await;
+    let numbers: BTreeSet<&str> = messages.iter().filter_map(|m| m["payload"].as_str()).collect();
+    assert_eq!((messages.len(), numbers.len()), (2 * HELD - 1, HELD));
 }
