@@ -78,6 +78,7 @@ mutants! {
     DeadLetterDropped = "an event that failed for good leaves no dead letter";
     DeadStaysParked = "a dead letter is written and its event goes on waiting";
     SkipNotNoted = "a skip leaves no trace";
+    SkipNotCounted = "a skip is noted and raises no counter";
     SkipOfAnother = "a skip is noted under another event of its batch";
     ReplayTwice = "a request is carried out again each time it is seen";
     ReplayStripsHeaders = "a replayed dead letter has lost its headers";
@@ -86,6 +87,7 @@ mutants! {
     DedupOutsideEffect = "a consumer marks a message as seen in a transaction of its own";
     InboxRemembersHighest = "the inbox knows a message by the highest number it has seen";
     InboxByDay = "the inbox has seen a message only if it was on the same day";
+    InboxWithoutConsumer = "the inbox knows a message by its id alone, whichever consumer it came to";
     LooksBeforeItNotes = "the inbox looks which keys wait before it has noted the messages, which may take time";
     LandingDropped = "what fails is acknowledged, and lands nowhere";
     LandsApart = "what fails lands after, and apart from, its note in the inbox";

@@ -243,6 +243,7 @@ impl Db {
         if mutant!(InboxRemembersHighest) {
             return self.is_higher(tx, consumer, id);
         }
+        let consumer = if mutant!(InboxWithoutConsumer) { "" } else { consumer };
         let row = (consumer.to_owned(), source.to_owned(), self.id_of_the_day(id));
         // A concurrent transaction that noted the same message must end before anyone can tell.
         let lock = Lock::Row("relevo_inbox".into(), format!("{consumer}\n{source}\n{id}"));
