@@ -1,5 +1,6 @@
 //! What chance alone seldom brings about: some seeds are drawn so that it happens often.
 
+use super::inbox::CONSUMER;
 use super::options::{
     Act, ConsumerOptions, Draw, MS, Options, RewindTo, To, Trouble, subscription,
 };
@@ -50,7 +51,7 @@ fn lost_ticks(options: &mut Options, r: &mut Draw<'_>) {
     options.processes = r.pick(&[2, 3]);
     options.writers = r.between(1, 2) as usize;
     options.subscriptions = vec![subscription(r, "queue", To::Broker, options.lease)];
-    options.consumer = None;
+    options.consumers.clear();
     options.troubles = vec![Trouble::DatabaseCrash, Trouble::Crash, Trouble::Pause];
     options.chaos_every = r.pick(&[300, 700]) * MS;
     options.rates.database_crash = r.pick(&[20, 60]);
@@ -98,7 +99,8 @@ fn consumers_meet(options: &mut Options, r: &mut Draw<'_>) {
     let mut bounds = Bounds::default();
     (bounds.batch, bounds.queue, bounds.concurrency) = (10, 40, 8);
     let sources = r.pick(&[1, 2, 3]);
-    options.consumer = Some(ConsumerOptions { slow: false, bounds, unsettled: 100, sources });
+    let (name, slow, unsettled) = (CONSUMER, false, 100);
+    options.consumers = vec![ConsumerOptions { name, slow, bounds, unsettled, sources }];
     options.troubles = vec![Trouble::LineCut];
     options.chaos_every = r.pick(&[20, 60]) * MS;
 }

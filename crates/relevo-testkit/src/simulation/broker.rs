@@ -1,7 +1,7 @@
 //! A broker that stores, refuses, loses answers, repeats, and goes down; and whose receivers come and go.
 //!
 //! What it stores is the in-process broker's own ([`Queues`]), on the simulated clock. Its queues (partitions, queues by
-//! hash) are shared out among the receivers that are connected: when one comes or goes they are shared out anew, and what
+//! hash; each consumer has its own) are shared out among its receivers that are connected: when one comes or goes they are shared out anew, and what
 //! its former receiver has not acknowledged goes to the next, in its old place.
 
 use super::journal::End;
@@ -25,7 +25,8 @@ pub(super) struct Broker {
     /// It cannot be reached.
     pub(super) down: bool,
     queues: Queues,
-    names: Vec<String>,
+    /// The queues of each consumer.
+    names: Vec<Vec<String>>,
     pub(super) lines: BTreeMap<LineId, Line>,
     last_line: LineId,
 }
@@ -34,6 +35,8 @@ pub(super) struct Broker {
 #[derive(Debug, Default)]
 pub(super) struct Line {
     pub(super) process: usize,
+    /// Which of the consumers it receives for.
+    consumer: usize,
     /// As whom it receives from which queue.
     queues: BTreeMap<String, ConsumerId>,
     /// Queues that were taken away, which it has not heard yet.
@@ -47,40 +50,43 @@ fn gone(what: &str) -> Error {
 }
 
 impl Broker {
-    /// With so many queues.
-    pub(super) fn new(queues: usize) -> Self {
-        let names: Vec<String> = (0..queues).map(|number| format!("q{number}")).collect();
+    /// With so many queues for each consumer.
+    pub(super) fn new(queues: impl Iterator<Item = usize>) -> Self {
+        let named = |(consumer, queues): (usize, usize)| {
+            (0..queues).map(|number| format!("{consumer}q{number}")).collect()
+        };
+        let names: Vec<Vec<String>> = queues.enumerate().map(named).collect();
         let mut stored = Queues::default();
-        names.iter().for_each(|name| stored.declare(name, Vec::new(), QueueConfig::default()));
+        let all = names.iter().flatten();
+        all.for_each(|name| stored.declare(name, Vec::new(), QueueConfig::default()));
         Self { down: false, queues: stored, names, lines: BTreeMap::new(), last_line: 0 }
     }
 
-    /// The queue of an event's key.
-    fn queue_of(&self, event: &Event) -> Option<&String> {
-        self.names.get(usize::from(lane_of(&event.order_key())) % self.names.len().max(1))
-    }
-
+    /// Every consumer has a copy, in its queue of the event's key.
     fn keep(&mut self, event: &Event) {
-        if let Some(queue) = self.queue_of(event).cloned() {
-            self.queues.store_in(&[queue], Message::of(event, "shop"));
-        }
+        let number = usize::from(lane_of(&event.order_key()));
+        let queue = |names: &Vec<String>| names.get(number % names.len().max(1)).cloned();
+        let queues: Vec<String> = self.names.iter().filter_map(queue).collect();
+        self.queues.store_in(&queues, Message::of(event, "shop"));
     }
 
     /// A receiver comes; true if others lost a queue with something of it in hand.
-    fn connect(&mut self, process: usize) -> Result<(LineId, bool)> {
+    fn connect(&mut self, process: usize, consumer: usize) -> Result<(LineId, bool)> {
         if self.down {
             return Err(gone("connection refused"));
         }
         self.last_line += 1;
-        self.lines.insert(self.last_line, Line { process, ..Line::default() });
-        Ok((self.last_line, self.share_out()))
+        self.lines.insert(self.last_line, Line { process, consumer, ..Line::default() });
+        Ok((self.last_line, self.share_out(consumer)))
     }
 
-    /// Each queue has one receiver. True if one lost a queue that it had something of in hand.
-    fn share_out(&mut self) -> bool {
-        let (lines, mut robbed) = (self.lines.len(), false);
-        for (nth, line) in self.lines.values_mut().enumerate() {
-            let share: BTreeSet<&String> = self.names.iter().skip(nth).step_by(lines).collect();
+    /// Each queue of a consumer has one receiver. True if one lost a queue that it had something of in hand.
+    fn share_out(&mut self, consumer: usize) -> bool {
+        let (names, mut robbed) = (&self.names[consumer], false);
+        let mine = |line: &&mut Line| line.consumer == consumer;
+        let lines = self.lines.values_mut().filter(mine).count();
+        for (nth, line) in self.lines.values_mut().filter(mine).enumerate() {
+            let share: BTreeSet<&String> = names.iter().skip(nth).step_by(lines).collect();
             let lost: Vec<String> =
                 line.queues.keys().filter(|queue| !share.contains(queue)).cloned().collect();
             for queue in lost {
@@ -89,8 +95,8 @@ impl Broker {
                 line.revoked.push(queue);
             }
         }
-        for (nth, line) in self.lines.values_mut().enumerate() {
-            let share = self.names.iter().skip(nth).step_by(lines);
+        for (nth, line) in self.lines.values_mut().filter(mine).enumerate() {
+            let share = names.iter().skip(nth).step_by(lines);
             for queue in share.filter(|queue| !line.queues.contains_key(*queue)).collect::<Vec<_>>()
             {
                 let consumer = self.queues.attach(queue);
@@ -105,7 +111,7 @@ impl Broker {
         let Some(mut line) = self.lines.remove(&line) else { return false };
         let queues: Vec<String> = line.queues.keys().cloned().collect();
         queues.iter().for_each(|queue| line.leave(queue, &mut self.queues));
-        self.share_out()
+        self.share_out(line.consumer)
     }
 
     fn line(&mut self, line: LineId) -> Result<&mut Line> {
@@ -168,7 +174,7 @@ impl World {
     /// Nothing waits for a consumer.
     pub(super) fn broker_idle(&self) -> bool {
         let Broker { queues, names, .. } = &self.broker;
-        names.iter().all(|queue| queues.depth(queue) == 0)
+        names.iter().flatten().all(|queue| queues.depth(queue) == 0)
     }
 
     /// The simulated time, as the broker's queues have it.
@@ -176,8 +182,8 @@ impl World {
         Instant::at(Duration::from_micros(self.now))
     }
 
-    pub(super) fn connect(&mut self, process: usize) -> Result<LineId> {
-        let (line, robbed) = self.broker.connect(process)?;
+    pub(super) fn connect(&mut self, process: usize, consumer: usize) -> Result<LineId> {
+        let (line, robbed) = self.broker.connect(process, consumer)?;
         self.sources_moved(robbed);
         Ok(line)
     }
@@ -294,9 +300,9 @@ impl World {
         if parked == Some((true, End::None)) {
             self.seen.sometimes("a key was parked and drained");
         }
-        if self.options.consumer.is_some() {
-            self.broker.keep(event);
-            let consumer = self.journal.subscriber(super::inbox::CONSUMER);
+        self.broker.keep(event);
+        for consumer in &self.options.clone().consumers {
+            let consumer = self.journal.subscriber(consumer.name);
             self.journal.handed_on(consumer, event.id);
         }
     }

@@ -200,7 +200,7 @@ fn crash(sim: &mut Sim, number: usize, boundary: &'static str) {
     if sim.processes[number].units.iter().any(|unit| unit.delivering > 0) {
         sim.world.seen.sometimes("a process died with work in flight");
     }
-    if sim.processes[number].inlet.as_ref().is_some_and(|inlet| inlet.working > 0) {
+    if sim.processes[number].inlets.iter().any(|inlet| inlet.working > 0) {
         sim.world.seen.sometimes("a consumer died with messages in hand");
     }
     drop_tasks(sim, |owner| owner.is_process(number));
@@ -316,7 +316,9 @@ fn stop(sim: &mut Sim, number: usize) {
     for unit in 0..sim.processes[number].units.len() {
         sim.input(number, unit, Input::Stop);
     }
-    sim.tell_intake(number, intake::Input::Stop);
+    for inlet in 0..sim.processes[number].inlets.len() {
+        sim.tell_intake((number, inlet), intake::Input::Stop);
+    }
 }
 
 /// A process that was asked to stop ends when all its machines have finished.
@@ -324,7 +326,7 @@ pub(super) fn end_if_finished(sim: &mut Sim, number: usize) {
     let process = &mut sim.processes[number];
     let finished = process.stopping
         && process.units.iter().all(|unit| unit.relay.is_finished())
-        && process.inlet.as_ref().is_none_or(Inlet::is_finished);
+        && process.inlets.iter().all(Inlet::is_finished);
     if !finished {
         return;
     }

@@ -3,7 +3,7 @@
 
 use super::call::{Mailbox, NOTE};
 use super::inbox::{LandStep, MeetStep};
-use super::options::{MS, Options, SECOND, SubscriptionOptions, To};
+use super::options::{MS, Options, SECOND, SubscriptionOptions};
 use super::plan::Plan;
 use super::world::World;
 use async_trait::async_trait;
@@ -221,19 +221,20 @@ impl TxDriver for SimDriver {
         tx.mailbox.call("record in effect", fence).within(id).await
     }
 
-    async fn meet(tx: &mut Self::Tx<'_>, _: &str, messages: &[Meet]) -> Result<Vec<Met>> {
-        let (id, mut step) = (tx.tx, MeetStep::new(tx.tx, messages.to_vec()));
+    async fn meet(tx: &mut Self::Tx<'_>, consumer: &str, messages: &[Meet]) -> Result<Vec<Met>> {
+        let (id, mut step) = (tx.tx, MeetStep::new(tx.tx, consumer, messages.to_vec()));
         tx.mailbox.call("meet", move |world| world.meet(&mut step)).within(id).await
     }
 
     async fn land(
         tx: &mut Self::Tx<'_>,
-        _: &str,
+        consumer: &str,
         events: Vec<NewEvent>,
         keys: &[String],
     ) -> Result<()> {
         let id = tx.tx;
-        let mut step = LandStep { tx: id, events, keys: keys.to_vec(), last: None };
+        let (consumer, keys) = (consumer.to_owned(), keys.to_vec());
+        let mut step = LandStep { tx: id, consumer, events, keys, last: None };
         tx.mailbox.call("land", move |world| world.land(&mut step)).within(id).await
     }
 
@@ -277,11 +278,11 @@ pub(super) struct SimHandler {
 }
 
 impl SimHandler {
-    /// The handler of the consumer.
-    pub(super) fn of_consumer(mailbox: &Mailbox, options: &Options) -> Self {
-        let named = |s: &SubscriptionOptions| s.to == To::Consumer;
+    /// The handler of the consumer of this name.
+    pub(super) fn of_consumer(mailbox: &Mailbox, options: &Options, name: &str) -> Self {
+        let named = |subscription: &SubscriptionOptions| subscription.name == name;
         let subscriber = options.subscriptions.iter().position(named).unwrap_or(usize::MAX);
-        let slow = options.consumer.as_ref().is_some_and(|consumer| consumer.slow);
+        let slow = options.consumer(name).is_some_and(|consumer| consumer.slow);
         Self { mailbox: mailbox.clone(), subscriber, slow }
     }
 }

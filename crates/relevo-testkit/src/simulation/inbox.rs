@@ -1,17 +1,21 @@
 //! What the database does for a consumer, with the journal looking on: one statement notes messages, one lands events.
 
+use super::journal::End;
 use super::landings::Landing;
 use super::world::World;
-use relevo_core::event::{NewEvent, header};
+use relevo_core::event::{EventId, NewEvent, header};
 use relevo_core::inbox::{Meet, Met};
 use relevo_stores::memory::{Refusal, Statement, TxId};
 
-/// The name of the consumer, and of its subscription.
+/// The name of a consumer, and of its subscription.
 pub(super) const CONSUMER: &str = "consumer";
+/// Some seeds have another one, which is given the same messages from queues of its own.
+pub(super) const SECOND_CONSUMER: &str = "second";
 
 /// A statement that notes messages. It may have to wait for others, message by message; what it noted stays noted.
 pub(super) struct MeetStep {
     pub(super) tx: TxId,
+    consumer: String,
     pub(super) messages: Vec<Meet>,
     /// In the order of their ids, as every consumer notes them: two wait for each other and do not deadlock.
     order: Vec<usize>,
@@ -21,10 +25,11 @@ pub(super) struct MeetStep {
 }
 
 impl MeetStep {
-    pub(super) fn new(tx: TxId, messages: Vec<Meet>) -> Self {
+    pub(super) fn new(tx: TxId, consumer: &str, messages: Vec<Meet>) -> Self {
         let mut order: Vec<usize> = (0..messages.len()).collect();
         order.sort_by_key(|index| (&messages[*index].source, &messages[*index].id, *index));
-        Self { tx, messages, order, new: Vec::new(), waited: None }
+        let consumer = consumer.to_owned();
+        Self { tx, consumer, messages, order, new: Vec::new(), waited: None }
     }
 }
 
@@ -36,7 +41,7 @@ impl World {
         }
         while let Some(index) = step.order.get(step.new.len()) {
             let Meet { source, id, .. } = &step.messages[*index];
-            let first = self.db.first_time(step.tx, CONSUMER, source, id);
+            let first = self.db.first_time(step.tx, &step.consumer, source, id);
             if matches!(first, Err(Refusal::Locked { .. })) {
                 self.seen.sometimes("two consumers met a message at the same time");
             }
@@ -48,13 +53,27 @@ impl World {
             met[*index] = Met::of(*new, waits[*index]);
         }
         self.look_at_met(&met);
+        self.look_for_other_consumers(step, &met);
         Ok(met)
+    }
+
+    fn look_for_other_consumers(&mut self, step: &MeetStep, met: &[Met]) {
+        let new = step.messages.iter().zip(met).filter(|(_, met)| **met != Met::Seen);
+        let events: Vec<EventId> = new.filter_map(|(message, _)| message.id.parse().ok()).collect();
+        let others = self.options.consumers.iter().filter(|other| other.name != step.consumer);
+        let others: Vec<usize> = others.map(|o| self.journal.subscriber(o.name)).collect();
+        let ended = |event: &EventId, other: usize| {
+            self.journal.events.get(event).is_some_and(|event| event.at[other].end != End::None)
+        };
+        if events.iter().any(|event| others.iter().any(|other| ended(event, *other))) {
+            self.seen.sometimes("a message was new to one consumer and known to another");
+        }
     }
 
     fn waits(&mut self, step: &MeetStep) -> Statement<Vec<bool>> {
         let mut waits = Vec::with_capacity(step.messages.len());
         for message in &step.messages {
-            waits.push(self.db.key_waits(step.tx, CONSUMER, &message.key)?);
+            waits.push(self.db.key_waits(step.tx, &step.consumer, &message.key)?);
         }
         Ok(waits)
     }
@@ -72,6 +91,7 @@ impl World {
 /// A statement that puts events into the consumer's log. It may have to wait for a key's row.
 pub(super) struct LandStep {
     pub(super) tx: TxId,
+    pub(super) consumer: String,
     pub(super) events: Vec<NewEvent>,
     pub(super) keys: Vec<String>,
     /// The last event's sequence number, once they are in the log.
@@ -86,13 +106,13 @@ impl World {
             None => self.land_events(step)?,
         };
         step.last = Some(last);
-        self.db.keys_landed(step.tx, CONSUMER, &step.keys, last)
+        self.db.keys_landed(step.tx, &step.consumer, &step.keys, last)
     }
 
     fn land_events(&mut self, step: &LandStep) -> Statement<i64> {
         let mut last = 0;
         for event in &step.events {
-            let landing = self.landing(event);
+            let landing = self.landing(&step.consumer, event);
             self.seen.sometimes(if landing.tried {
                 "a message landed because it failed"
             } else {
@@ -104,11 +124,11 @@ impl World {
         Ok(last)
     }
 
-    fn landing(&self, event: &NewEvent) -> Landing {
+    fn landing(&self, consumer: &str, event: &NewEvent) -> Landing {
         let answer = event.headers.get(header::INBOX_ANSWER);
         let original = event.headers.get(header::INBOX_ID).and_then(|id| id.parse().ok());
         Landing {
-            subscriber: self.journal.subscriber(CONSUMER),
+            subscriber: self.journal.subscriber(consumer),
             id: event.id,
             original: original.unwrap_or(event.id),
             tried: answer.is_some(),

@@ -5,9 +5,8 @@ use super::call::Mailbox;
 use super::chaos;
 use super::client::{SimDriver, SimHandler};
 use super::describe;
-use super::inbox::CONSUMER;
 use super::invariant::Invariant;
-use super::options::{Micros, Options};
+use super::options::{ConsumerOptions, Micros, Options};
 use super::process::Process;
 use super::receiver::SimSubscriber;
 use super::sim::{Answer, Event, Owner, Sim, TaskId};
@@ -15,7 +14,7 @@ use super::world::Ids;
 use async_trait::async_trait;
 use relevo_core::Result;
 use relevo_core::broker::{Incoming, Received, Receiver, Subscriber};
-use relevo_core::inbox::consume::intake::{Action, Input, Intake};
+use relevo_core::inbox::consume::intake::{Action, Bounds, Input, Intake};
 use relevo_core::inbox::consume::{Settled, Worker};
 use relevo_core::inbox::{Handler, TxDriver};
 use std::collections::VecDeque;
@@ -56,6 +55,8 @@ enum Talk {
 
 /// A consumer at work in a process.
 pub(super) struct Inlet {
+    name: &'static str,
+    bounds: Bounds,
     pub(super) intake: Intake,
     subscriber: Arc<SimSubscriber>,
     worker: Arc<dyn Works>,
@@ -69,23 +70,26 @@ pub(super) struct Inlet {
 }
 
 impl Inlet {
+    /// The process's part in one of the seed's consumers.
     pub(super) fn new(
         process: usize,
+        consumer: usize,
         mailbox: &Mailbox,
         ids: &Ids,
         options: &Options,
-    ) -> Option<Self> {
-        let consumer = options.consumer.as_ref()?;
-        let unsettled = consumer.unsettled;
-        let subscriber = SimSubscriber { mailbox: mailbox.clone(), process, unsettled };
+    ) -> Self {
+        let ConsumerOptions { name, bounds, unsettled, .. } = options.consumers[consumer];
+        let subscriber = SimSubscriber { mailbox: mailbox.clone(), process, consumer, unsettled };
         let driver = SimDriver { mailbox: mailbox.clone(), process };
-        let handler = Arc::new(SimHandler::of_consumer(mailbox, options));
+        let handler = Arc::new(SimHandler::of_consumer(mailbox, options, name));
         let ids = ids.clone();
-        let worker = Worker::new(CONSUMER, driver, handler, subscriber.binding())
+        let worker = Worker::new(name, driver, handler, subscriber.binding())
             .idle_limit(options.lease * 4 / 5)
             .ids(move || ids.fresh());
-        Some(Self {
-            intake: Intake::new(consumer.bounds),
+        Self {
+            name,
+            bounds,
+            intake: Intake::new(bounds),
             subscriber: Arc::new(subscriber),
             worker: Arc::new(worker),
             line: None,
@@ -93,7 +97,7 @@ impl Inlet {
             talk: None,
             wakes_at: None,
             working: 0,
-        })
+        }
     }
 
     /// It was stopped, and nothing is left to be told.
@@ -102,14 +106,18 @@ impl Inlet {
     }
 }
 
-fn inlet(process: &mut Process) -> Option<&mut Inlet> {
-    process.inlet.as_mut()
+/// A process, and which of its consumers.
+pub(super) type At = (usize, usize);
+
+/// A process that has ended has none.
+fn inlet_of(processes: &mut [Process], (process, nth): At) -> Option<&mut Inlet> {
+    processes[process].inlets.get_mut(nth)
 }
 
 impl Sim {
     /// A task of a consumer has ended.
-    pub(super) fn came(&mut self, number: usize, task: TaskId, came: Came) {
-        let Some(inlet) = inlet(&mut self.processes[number]) else { return };
+    pub(super) fn came(&mut self, at: At, task: TaskId, came: Came) {
+        let Some(inlet) = inlet_of(&mut self.processes, at) else { return };
         inlet.talk.take_if(|(id, _)| *id == task);
         let input = match came {
             Came::Opened(Ok(line)) => {
@@ -129,38 +137,44 @@ impl Sim {
                 input
             }
         };
-        self.tell_intake(number, input);
+        self.tell_intake(at, input);
     }
 
     /// Gives a consumer's machine an input and does what it says.
-    pub(super) fn tell_intake(&mut self, number: usize, input: Input) {
-        let now = self.processes[number].clock(self.world.now);
+    pub(super) fn tell_intake(&mut self, at: At, input: Input) {
+        let (number, now) = (at.0, self.processes[at.0].clock(self.world.now));
         if self.world.trace.is_kept() {
             let short = describe::intake_input(&input);
-            self.world.trace.line(self.world.now, format_args!("p{number} {CONSUMER}  <= {short}"));
+            self.trace_intake(at, "<=", &short);
         }
-        let Some(inlet) = inlet(&mut self.processes[number]) else { return };
+        let Some(inlet) = inlet_of(&mut self.processes, at) else { return };
         inlet.intake.handle(now, input);
         let actions = inlet.intake.poll(now);
         let wakes = inlet.intake.wake_at();
         for action in actions {
-            self.act_for_intake(number, action);
+            self.act_for_intake(at, action);
         }
-        self.talk(number);
-        if let Some(at) = wakes {
-            self.wake_intake_in(number, (at.since(now).as_micros() as Micros + 1).max(1));
+        self.talk(at);
+        if let Some(moment) = wakes {
+            self.wake_intake_in(at, (moment.since(now).as_micros() as Micros + 1).max(1));
         }
-        self.check_intake(number);
+        self.check_intake(at);
         chaos::end_if_finished(self, number);
     }
 
-    fn act_for_intake(&mut self, number: usize, action: Action) {
+    fn trace_intake(&mut self, at: At, arrow: &str, what: &str) {
+        let (number, name) =
+            (at.0, inlet_of(&mut self.processes, at).map_or("", |inlet| inlet.name));
+        self.world.trace.line(self.world.now, format_args!("p{number} {name}  {arrow} {what}"));
+    }
+
+    fn act_for_intake(&mut self, at: At, action: Action) {
         if self.world.trace.is_kept() {
             let short = describe::intake_action(&action);
-            self.world.trace.line(self.world.now, format_args!("p{number} {CONSUMER}  => {short}"));
+            self.trace_intake(at, "=>", &short);
         }
-        let owner = self.intake_owner(number);
-        let Some(inlet) = inlet(&mut self.processes[number]) else { return };
+        let owner = self.intake_owner(at);
+        let Some(inlet) = inlet_of(&mut self.processes, at) else { return };
         match action {
             Action::Open => {
                 let subscriber = inlet.subscriber.clone();
@@ -182,14 +196,14 @@ impl Sim {
         }
     }
 
-    fn intake_owner(&self, number: usize) -> Owner {
-        Owner::Consumer { process: number, life: self.processes[number].life }
+    fn intake_owner(&self, (process, inlet): At) -> Owner {
+        Owner::Consumer { process, life: self.processes[process].life, inlet }
     }
 
     /// The receiver is told what there is to tell, then asked for more. Whoever only listens is interrupted.
-    fn talk(&mut self, number: usize) {
-        let (owner, next) = (self.intake_owner(number), self.next_id());
-        let Some(inlet) = inlet(&mut self.processes[number]) else { return };
+    fn talk(&mut self, at: At) {
+        let (owner, next) = (self.intake_owner(at), self.next_id());
+        let Some(inlet) = inlet_of(&mut self.processes, at) else { return };
         if !inlet.tell.is_empty()
             && let Some((task, _)) = inlet.talk.take_if(|(_, talk)| *talk == Talk::Listens)
         {
@@ -215,39 +229,38 @@ impl Sim {
         }
     }
 
-    fn wake_intake_in(&mut self, number: usize, delay: Micros) {
-        let (at, life) = (self.world.now + delay, self.processes[number].life);
-        let Some(inlet) = inlet(&mut self.processes[number]) else { return };
-        if inlet.wakes_at.is_none_or(|known| at < known || known <= self.world.now) {
-            inlet.wakes_at = Some(at);
-            self.after(delay, Event::WakeConsumer { process: number, life });
+    fn wake_intake_in(&mut self, at: At, delay: Micros) {
+        let (process, inlet) = at;
+        let (now, life) = (self.world.now, self.processes[process].life);
+        let Some(Inlet { wakes_at: known, .. }) = inlet_of(&mut self.processes, at) else { return };
+        if known.is_none_or(|known| now + delay < known || known <= now) {
+            *known = Some(now + delay);
+            self.after(delay, Event::WakeConsumer { process, life, inlet });
         }
     }
 
-    pub(super) fn wake_intake(&mut self, number: usize, life: u64) {
-        let now = self.world.now;
-        let process = &mut self.processes[number];
-        if !process.alive || process.life != life {
+    pub(super) fn wake_intake(&mut self, process: usize, life: u64, inlet: usize) {
+        let (now, at) = (self.world.now, (process, inlet));
+        let Process { alive, life: lives, paused_until, .. } = self.processes[process];
+        if !alive || lives != life {
             return;
         }
-        if let Some(until) = process.paused_until.filter(|until| *until > now) {
-            return self.after(until - now, Event::WakeConsumer { process: number, life });
+        if let Some(until) = paused_until.filter(|until| *until > now) {
+            return self.after(until - now, Event::WakeConsumer { process, life, inlet });
         }
-        let Some(inlet) = inlet(process) else { return };
+        let Some(inlet) = inlet_of(&mut self.processes, at) else { return };
         if inlet.wakes_at.take_if(|at| *at <= now).is_some() {
-            self.tell_intake(number, Input::Wake);
+            self.tell_intake(at, Input::Wake);
         }
     }
 
     /// What a consumer may hold and do.
-    fn check_intake(&mut self, number: usize) {
-        let Some(inlet) = inlet(&mut self.processes[number]) else { return };
-        let Some(bounds) = self.world.options.consumer.as_ref().map(|consumer| consumer.bounds)
-        else {
+    fn check_intake(&mut self, at: At) {
+        let Some(Inlet { bounds, intake, working, .. }) = inlet_of(&mut self.processes, at) else {
             return;
         };
         let most = bounds.queue * bounds.concurrency + bounds.batch;
-        let (waiting, working) = (inlet.intake.waiting(), inlet.working);
+        let (bounds, waiting, working) = (*bounds, intake.waiting(), *working);
         if waiting > most || working > bounds.concurrency {
             let text = format!(
                 "{waiting} messages wait in memory, {working} batches are under way ({bounds:?})"

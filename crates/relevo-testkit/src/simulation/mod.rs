@@ -15,7 +15,7 @@
 //! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds; `kills`: every mutant until
 //!   it is dead
 //! - `journal`, `landings`: what really happened, apart from all tables; `judge`: what it holds each delivery against;
-//!   `invariant`, `check`: what must hold; `seen`: what was reached
+//!   `invariant`, `check`: what must hold; `counters`: what production counted; `seen`: what was reached
 
 /// True when a deliberately wrong variant is switched on; always false without the feature `mutants`.
 #[cfg(not(feature = "mutants"))]
@@ -39,6 +39,7 @@ mod chaos;
 mod check;
 mod client;
 mod command;
+mod counters;
 mod describe;
 mod haste;
 mod inbox;

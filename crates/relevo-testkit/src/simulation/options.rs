@@ -1,7 +1,7 @@
 //! Everything a seed decides before its run begins.
 
 use super::bias::Bias;
-use super::inbox::CONSUMER;
+use super::inbox::{CONSUMER, SECOND_CONSUMER};
 use relevo_core::clock::Rng;
 use relevo_core::event::{TopicFilter, lane_of};
 use relevo_core::inbox::consume::filter_of;
@@ -31,9 +31,10 @@ pub(super) enum To {
     Consumer,
 }
 
-/// How a consumer reads the broker's queues through its inbox.
+/// How a consumer reads its queues of the broker through its inbox.
 #[derive(Debug, Clone)]
 pub(super) struct ConsumerOptions {
+    pub(super) name: &'static str,
     pub(super) slow: bool,
     pub(super) bounds: Bounds,
     /// At most so many messages are unsettled.
@@ -155,8 +156,8 @@ pub struct Options {
     pub(super) troubles: Vec<Trouble>,
     /// What operators do, each as often as it stands here.
     pub(super) acts: Vec<Act>,
-    /// A consumer reads what the broker stores; its subscription is among the others.
-    pub(super) consumer: Option<ConsumerOptions>,
+    /// Each of them reads whatever the broker stores; their subscriptions are among the others.
+    pub(super) consumers: Vec<ConsumerOptions>,
     /// How long inbox rows are kept.
     pub(super) inbox_kept: Duration,
     /// Handlers' sessions do not wait for the disk: the server may lose what it confirmed to them.
@@ -194,13 +195,18 @@ impl Options {
             retention: r.pick(&[None, Some(Duration::ZERO), Some(Duration::from_millis(500))]),
             troubles: troubles(&mut r),
             acts: acts(),
-            consumer: r.one_in(2).then(|| ConsumerOptions::draw(&mut r)),
+            consumers: r
+                .one_in(2)
+                .then(|| ConsumerOptions::draw(CONSUMER, &mut r))
+                .into_iter()
+                .collect(),
             inbox_kept: Duration::from_secs(3_600),
             hasty_handlers: false,
         };
         bias.apply(&mut options, &mut r);
         options.add_consumer(&mut r);
         options.add_haste();
+        options.add_second_consumer();
         options
     }
 
@@ -216,25 +222,31 @@ impl Options {
     /// There is something to consume only where something goes to a broker.
     fn add_consumer(&mut self, r: &mut Draw<'_>) {
         let stores = self.subscriptions.iter().any(|subscription| subscription.to == To::Broker);
-        self.consumer.take_if(|_| !stores);
-        let Some(consumer) = &self.consumer else { return };
-        let mut landed = subscription(r, CONSUMER, To::Consumer, self.lease);
-        (landed.filtered, landed.starts_now) = (false, true);
-        landed.config.topics = filter_of(CONSUMER).into_iter().collect();
-        if consumer.slow {
-            landed.config.batch = 1;
+        self.consumers.retain(|_| stores);
+        let landed = self.consumers.iter().map(|consumer| landed(r, consumer, self.lease));
+        self.subscriptions.extend(landed.collect::<Vec<_>>());
+    }
+
+    /// Drawn apart, as haste is.
+    fn add_second_consumer(&mut self) {
+        let mut rng = Rng::seeded(self.seed ^ 0x5EC0_4DC0_45E5_D15C);
+        let mut r = Draw(&mut rng);
+        if self.bias == Bias::None && !self.consumers.is_empty() && r.one_in(3) {
+            let second = ConsumerOptions::draw(SECOND_CONSUMER, &mut r);
+            self.subscriptions.push(landed(&mut r, &second, self.lease));
+            self.consumers.push(second);
         }
-        self.subscriptions.push(landed);
     }
 }
 
 impl ConsumerOptions {
-    fn draw(r: &mut Draw<'_>) -> Self {
+    fn draw(name: &'static str, r: &mut Draw<'_>) -> Self {
         let mut bounds = Bounds::default();
         bounds.batch = r.pick(&[1, 3, 10]);
         bounds.queue = r.pick(&[1, 4, 40]);
         bounds.concurrency = r.pick(&[1, 8]);
         Self {
+            name,
             slow: r.one_in(3),
             bounds,
             unsettled: r.pick(&[1, 5, 100]),
@@ -243,7 +255,23 @@ impl ConsumerOptions {
     }
 }
 
+/// The subscription to what landed from the broker.
+fn landed(r: &mut Draw<'_>, consumer: &ConsumerOptions, lease: Duration) -> SubscriptionOptions {
+    let mut landed = subscription(r, consumer.name, To::Consumer, lease);
+    (landed.filtered, landed.starts_now) = (false, true);
+    landed.config.topics = filter_of(consumer.name).into_iter().collect();
+    if consumer.slow {
+        landed.config.batch = 1;
+    }
+    landed
+}
+
 impl Options {
+    /// The options of the consumer of this name.
+    pub(super) fn consumer(&self, name: &str) -> Option<&ConsumerOptions> {
+        self.consumers.iter().find(|consumer| consumer.name == name)
+    }
+
     /// Has this seed such trouble?
     pub(super) fn has(&self, trouble: Trouble) -> bool {
         self.troubles.contains(&trouble)

@@ -3,7 +3,7 @@
 use super::call::Mailbox;
 use super::client::{SimDriver, SimHandler, SimPublisher, SimStore};
 use super::intake::Inlet;
-use super::options::{Micros, Options, To};
+use super::options::{Micros, Options, SubscriptionOptions, To};
 use super::world::Ids;
 use relevo_core::broker::ToBroker;
 use relevo_core::clock::{Instant, Rng};
@@ -12,6 +12,7 @@ use relevo_core::inbox::consume::Landed;
 use relevo_core::outbox::{MemberId, Store};
 use relevo_core::relay::run::Destination;
 use relevo_core::relay::{Action, Delivery, Input, Relay};
+use relevo_core::telemetry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ pub(super) struct Process {
     pub(super) clock_ahead: Micros,
     pub(super) store: Arc<dyn Store>,
     pub(super) units: Vec<Unit>,
-    /// Its consumer, if there is one.
-    pub(super) inlet: Option<Inlet>,
+    /// Its consumers.
+    pub(super) inlets: Vec<Inlet>,
 }
 
 impl Process {
@@ -56,7 +57,7 @@ impl Process {
             clock_ahead: 0,
             store: Arc::new(store),
             units: Vec::new(),
-            inlet: None,
+            inlets: Vec::new(),
         }
     }
 
@@ -73,7 +74,7 @@ impl Process {
     pub(super) fn end(&mut self) {
         self.alive = false;
         self.units.clear();
-        self.inlet = None;
+        self.inlets.clear();
     }
 
     /// Begins a new life, with a name of its own.
@@ -83,7 +84,7 @@ impl Process {
         self.stopping = false;
         self.paused_until = None;
         let member = MemberId(format!("p{}.{}", self.number, self.life).into());
-        let unit = |(index, subscription): (usize, &super::options::SubscriptionOptions)| {
+        let unit = |(index, subscription): (usize, &SubscriptionOptions)| {
             let seed = Rng::seeded(rng.next_u64());
             let relay = Relay::new(
                 subscription.name,
@@ -92,22 +93,23 @@ impl Process {
                 options.doorbell,
                 seed,
             );
-            let destination = destination(subscription.to, index, self.number, mailbox, options);
+            let destination = destination(subscription, index, self.number, mailbox, options);
             Unit { relay, destination, wakes_at: None, last_good: None, delivering: 0 }
         };
         self.units = options.subscriptions.iter().enumerate().map(unit).collect();
-        self.inlet = Inlet::new(self.number, mailbox, ids, options);
+        let inlet = |nth| Inlet::new(self.number, nth, mailbox, ids, options);
+        self.inlets = (0..options.consumers.len()).map(inlet).collect();
     }
 }
 
 fn destination(
-    to: To,
+    subscription: &SubscriptionOptions,
     subscriber: usize,
     process: usize,
     mailbox: &Mailbox,
     options: &Options,
 ) -> Arc<dyn Destination> {
-    let mailbox = mailbox.clone();
+    let (mailbox, to) = (mailbox.clone(), subscription.to);
     match to {
         To::Broker => Arc::new(ToBroker::new(SimPublisher { mailbox, subscriber, process })),
         To::Handler | To::SlowHandler => {
@@ -117,7 +119,8 @@ fn destination(
         }
         To::Consumer => {
             let driver = SimDriver { mailbox: mailbox.clone(), process };
-            let landed = Landed::of(Arc::new(SimHandler::of_consumer(&mailbox, options)));
+            let landed =
+                Landed::of(Arc::new(SimHandler::of_consumer(&mailbox, options, subscription.name)));
             Arc::new(Direct::new(driver, landed).idle_limit(options.lease * 4 / 5))
         }
     }
@@ -157,6 +160,10 @@ pub(super) async fn perform(
         Action::Deliver(batch) => {
             let (lane, token) = (batch.lane().lane, batch.token());
             let delivery: Box<Delivery> = Box::new(destination.deliver(&store, *batch).await);
+            if let Delivery::Recorded { change, .. } | Delivery::Decided { change, .. } = &*delivery
+            {
+                telemetry::recorded(&subscription, change);
+            }
             Input::Delivered { lane, token, delivery }
         }
         Action::Record(changes) => {

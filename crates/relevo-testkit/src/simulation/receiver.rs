@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) struct SimSubscriber {
     pub(super) mailbox: Mailbox,
     pub(super) process: usize,
+    /// Which of the seed's consumers it is.
+    pub(super) consumer: usize,
     /// At most so many messages are unsettled.
     pub(super) unsettled: usize,
 }
@@ -39,8 +41,8 @@ impl Subscriber for SimSubscriber {
     }
 
     async fn open(&self) -> Result<Box<dyn Receiver>> {
-        let process = self.process;
-        let connect = move |world: &mut World| Ok(world.connect(process)?);
+        let (process, consumer) = (self.process, self.consumer);
+        let connect = move |world: &mut World| Ok(world.connect(process, consumer)?);
         let line = self.mailbox.call("connect", connect).await?;
         Ok(Box::new(SimReceiver {
             mailbox: self.mailbox.clone(),

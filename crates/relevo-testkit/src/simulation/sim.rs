@@ -8,6 +8,7 @@ mod tasks;
 
 use super::broker::LineId;
 use super::call::{Call, Mailbox};
+use super::counters::Counters;
 use super::intake::Came;
 use super::invariant::{Invariant, Violation};
 use super::journal::{Journal, Subscriber};
@@ -34,8 +35,8 @@ pub(super) type TaskId = u64;
 pub(super) enum Owner {
     /// An action of one unit of a process, in one of its lives.
     Unit { process: usize, life: u64, unit: usize },
-    /// The consumer of a process, in one of its lives.
-    Consumer { process: usize, life: u64 },
+    /// One of the consumers of a process, in one of its lives.
+    Consumer { process: usize, life: u64, inlet: usize },
     /// A writer, an operator.
     Beside,
 }
@@ -44,7 +45,7 @@ impl Owner {
     /// The process and its life.
     pub(super) fn process(self) -> Option<(usize, u64)> {
         match self {
-            Self::Unit { process, life, .. } | Self::Consumer { process, life } => {
+            Self::Unit { process, life, .. } | Self::Consumer { process, life, .. } => {
                 Some((process, life))
             }
             Self::Beside => None,
@@ -99,6 +100,7 @@ pub(super) enum Event {
     WakeConsumer {
         process: usize,
         life: u64,
+        inlet: usize,
     },
     /// The server ends a session that idles for too long.
     IdleSession(TxId),
@@ -148,9 +150,12 @@ pub fn run_alone(options: Options, traced: bool) -> Outcome {
 /// Runs one seed. The shells' timers must be there already.
 pub(super) fn run(options: Options, traced: bool) -> Outcome {
     let mut sim = Sim::new(Arc::new(options), traced);
-    sim.begin();
-    sim.go_on();
-    check::at_the_end(&mut sim.world);
+    let counters = Counters::default();
+    metrics::with_local_recorder(&counters, || {
+        sim.begin();
+        sim.go_on();
+    });
+    check::at_the_end(&mut sim.world, &counters);
     sim.into_outcome()
 }
 
@@ -274,7 +279,7 @@ impl Sim {
             Event::Wake { process, life, unit } => self.wake(process, life, unit),
             Event::EndSession(tx) => self.world.rollback(tx),
             Event::HangUp(line) => self.world.hang_up(line),
-            Event::WakeConsumer { process, life } => self.wake_intake(process, life),
+            Event::WakeConsumer { process, life, inlet } => self.wake_intake(process, life, inlet),
             Event::IdleSession(tx) => self.end_if_idle(tx),
             Event::Start(number) => self.start(number),
             Event::Chaos => chaos::strike(self),

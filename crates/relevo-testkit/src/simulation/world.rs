@@ -93,7 +93,7 @@ impl World {
         let rng = Rng::seeded(options.seed);
         Self {
             db: Db::new(start()),
-            broker: Broker::new(options.consumer.as_ref().map_or(0, |consumer| consumer.sources)),
+            broker: Broker::new(options.consumers.iter().map(|consumer| consumer.sources)),
             journal,
             now: 0,
             rng,

@@ -78,6 +78,7 @@ impl Journal {
             self.note_first(subscriber, id, noted);
             self.decided(subscriber, id, now, End::Skipped);
         }
+        self.skipped[subscriber] += change.skips.len() as u64;
         change.settled.iter().for_each(|event| self.parked(subscriber, event.id, false));
         change.waiting.iter().for_each(|event| self.parked(subscriber, event.id, true));
     }

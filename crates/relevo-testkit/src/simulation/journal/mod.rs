@@ -121,15 +121,16 @@ pub(super) struct Journal {
     /// Effects that committed.
     pub(super) effects: u64,
     pub(super) violation: Option<Violation>,
-    pub(super) rewound: Vec<bool>,
+    /// How many skips each subscription noted, whatever a crash took back of them.
+    pub(super) skipped: Vec<u64>,
     /// The ids that landed events were published with, by their ids in the consumer's log.
     pub(super) originals: BTreeMap<EventId, EventId>,
 }
 
 impl Journal {
     pub(super) fn new(subscribers: Vec<Subscriber>) -> Self {
-        let rewound = vec![false; subscribers.len()];
-        Self { subscribers, rewound, ..Self::default() }
+        let skipped = vec![0; subscribers.len()];
+        Self { subscribers, skipped, ..Self::default() }
     }
 
     pub(super) fn subscriber(&self, name: &str) -> usize {

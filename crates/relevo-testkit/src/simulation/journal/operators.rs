@@ -41,14 +41,14 @@ impl Journal {
 
     /// Cursors were moved. What was applied may come again (`back`); what still waits in the log, for the first time or
     /// because an earlier rewind returned it there, may be left out (`forward`). What is parked goes on waiting, or the
-    /// log brings it again. What never landed in a consumer's log, no rewind of that reaches.
+    /// log brings it again. What never landed in a consumer's log, no rewind of that reaches; nor edited copies, which
+    /// stand in no log.
     pub(in crate::simulation) fn rewound(&mut self, subscriber: usize, back: bool, forward: bool) {
-        self.rewound[subscriber] = true;
         let behind = self.subscribers[subscriber].behind;
         for event in self.events.values_mut().filter(|event| event.committed_at.is_some()) {
             let copy = event.only_for == Some(subscriber);
             let delivered = &mut event.at[subscriber];
-            if behind && !delivered.landed && !copy {
+            if copy || behind && !delivered.landed {
                 continue;
             }
             delivered.rewinds += 1;

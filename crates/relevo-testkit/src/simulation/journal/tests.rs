@@ -63,3 +63,15 @@ fn an_effect_whose_commit_is_lost_is_awaited_again_and_was_none() {
     assert_eq!((journal.open, delivered.applied, delivered.end), (1, 0, End::None));
     assert_eq!(delivered.first_decided, None, "what follows it must not come before it");
 }
+
+#[test]
+fn an_edited_copy_that_was_put_back_is_awaited_whatever_rewinds_do() {
+    let (mut journal, event) = journal_with_a_dead_event();
+    let copy = NewEvent::bytes("a.made", "other bytes").id;
+    journal.edited(0, event, copy, "edited".into());
+    journal.put_back(0, copy);
+    journal.rewound(0, true, false);
+    journal.rewound(0, false, true);
+    assert_eq!(journal.open, 1, "it stands in no log: no rewind brings it again, or leaves it out");
+    assert_eq!(journal.events[&copy].at[0].rewinds, 0, "its effect happens once all the same");
+}

@@ -23,7 +23,9 @@ impl Sim {
         for unit in 0..options.subscriptions.len() {
             self.input(number, unit, Input::Wake);
         }
-        self.tell_intake(number, intake::Input::Wake);
+        for inlet in 0..options.consumers.len() {
+            self.tell_intake((number, inlet), intake::Input::Wake);
+        }
     }
 
     pub(super) fn wake(&mut self, number: usize, life: u64, unit: usize) {

@@ -165,7 +165,9 @@ impl Sim {
             (Owner::Unit { unit, .. }, Some(Answer::Relay(input))) => {
                 self.input(process, unit, input);
             }
-            (_, Some(Answer::Consumer(came))) => self.came(process, id, came),
+            (Owner::Consumer { inlet, .. }, Some(Answer::Consumer(came))) => {
+                self.came((process, inlet), id, came);
+            }
             _ => {}
         }
     }
@@ -175,6 +177,6 @@ fn who(owner: Owner) -> String {
     match owner {
         Owner::Unit { process, life, unit } => format!("p{process}.{life}/{unit}"),
         Owner::Beside => "writer".into(),
-        Owner::Consumer { process, life } => format!("p{process}.{life}/c"),
+        Owner::Consumer { process, life, inlet } => format!("p{process}.{life}/c{inlet}"),
     }
 }
