@@ -17,32 +17,32 @@ use std::time::Duration;
 
 const TO: TickRef = TickRef { number: 5, nonce: 9 };
 
-fn at(millis: u64) -> Instant {
+pub(super) fn at(millis: u64) -> Instant {
     Instant::at(Duration::from_millis(millis))
 }
 
-fn gone(kind: Kind) -> Error {
+pub(super) fn gone(kind: Kind) -> Error {
     Error::new(kind, "no")
 }
 
-fn me() -> MemberId {
+pub(super) fn me() -> MemberId {
     MemberId("me".into())
 }
 
-fn nowhere() -> LaneState {
+pub(super) fn nowhere() -> LaneState {
     LaneState { position: Position::default(), parked: Vec::new() }
 }
 
 /// A machine alone in the world that has every lane, and what it asked for since.
-struct Rig {
-    relay: Relay,
-    tokens: BTreeMap<u16, Token>,
-    asked: Vec<Action>,
+pub(super) struct Rig {
+    pub(super) relay: Relay,
+    pub(super) tokens: BTreeMap<u16, Token>,
+    pub(super) asked: Vec<Action>,
 }
 
 impl Rig {
     /// All lanes are taken at zero; lane 3 is found like this.
-    fn new(config: RelayConfig, lane_3: LaneState) -> Self {
+    pub(super) fn new(config: RelayConfig, lane_3: LaneState) -> Self {
         let relay = Relay::new("s", me(), config, false, Rng::seeded(7));
         let mut rig = Self { relay, tokens: BTreeMap::new(), asked: Vec::new() };
         rig.poll(0);
@@ -57,11 +57,11 @@ impl Rig {
         rig
     }
 
-    fn plain(config: RelayConfig) -> Self {
+    pub(super) fn plain(config: RelayConfig) -> Self {
         Self::new(config, nowhere())
     }
 
-    fn fleet(&self) -> Fleet {
+    pub(super) fn fleet(&self) -> Fleet {
         let lease = |lane| Lease {
             lane,
             owner: self.tokens.get(&lane).map(|_| me()),
@@ -72,16 +72,16 @@ impl Rig {
         Fleet { members: vec![(me(), 1)], leases, ..Fleet::default() }
     }
 
-    fn poll(&mut self, millis: u64) {
+    pub(super) fn poll(&mut self, millis: u64) {
         self.asked = self.relay.poll(at(millis));
     }
 
-    fn beat(&mut self, millis: u64, fleet: Fleet) {
+    pub(super) fn beat(&mut self, millis: u64, fleet: Fleet) {
         self.relay.handle(at(millis), Input::Beat { sent: at(millis), result: Ok(fleet) });
         self.poll(millis);
     }
 
-    fn claims(&self) -> Vec<Claim> {
+    pub(super) fn claims(&self) -> Vec<Claim> {
         let claims = self.asked.iter().find_map(|action| match action {
             Action::Take(claims) => Some(claims.clone()),
             _ => None,
@@ -90,7 +90,7 @@ impl Rig {
     }
 
     /// The page that is being read brings one event for each of these lanes and keys.
-    fn page(&mut self, millis: u64, rows: &[(u16, &str)]) {
+    pub(super) fn page(&mut self, millis: u64, rows: &[(u16, &str)]) {
         let reader = self.asked.iter().find_map(|action| match action {
             Action::ReadPage { reader, .. } => Some(*reader),
             _ => None,
@@ -107,7 +107,7 @@ impl Rig {
         self.poll(millis);
     }
 
-    fn batches(&self) -> Vec<Batch> {
+    pub(super) fn batches(&self) -> Vec<Batch> {
         let batch = |action: &Action| match action {
             Action::Deliver(batch) => Some((**batch).clone()),
             _ => None,
@@ -115,11 +115,11 @@ impl Rig {
         self.asked.iter().filter_map(batch).collect()
     }
 
-    fn lanes_handed_over(&self) -> Vec<u16> {
+    pub(super) fn lanes_handed_over(&self) -> Vec<u16> {
         self.batches().iter().map(|batch| batch.lane().lane).collect()
     }
 
-    fn loads(&self) -> Vec<u16> {
+    pub(super) fn loads(&self) -> Vec<u16> {
         let load = |action: &Action| match action {
             Action::Load(lane, _) => Some(lane.lane),
             _ => None,
@@ -127,11 +127,11 @@ impl Rig {
         self.asked.iter().filter_map(load).collect()
     }
 
-    fn asks_the_store(&self) -> bool {
+    pub(super) fn asks_the_store(&self) -> bool {
         self.asked.iter().any(|action| !matches!(action, Action::Beat(_)))
     }
 
-    fn delivered(&mut self, millis: u64, batch: &Batch, delivery: Delivery) {
+    pub(super) fn delivered(&mut self, millis: u64, batch: &Batch, delivery: Delivery) {
         let (lane, token) = (batch.lane().lane, batch.token());
         let delivery = Box::new(delivery);
         self.relay.handle(at(millis), Input::Delivered { lane, token, delivery });
@@ -143,7 +143,7 @@ fn event(key: &str) -> Event {
     Event::stored(NewEvent::bytes("t", vec![0; 10]).key(key), chrono::Utc::now())
 }
 
-fn config() -> RelayConfig {
+pub(super) fn config() -> RelayConfig {
     RelayConfig::default()
 }
 
@@ -295,7 +295,7 @@ fn parked(rig: &mut Rig, millis: u64, result: Result<Vec<ParkedEvent>, Error>) {
     rig.poll(millis);
 }
 
-fn waiting() -> Vec<ParkedEvent> {
+pub(super) fn waiting() -> Vec<ParkedEvent> {
     let event = event("k");
     vec![ParkedEvent { at: EventRef { key: "k".into(), to: TO, seq: 1, id: event.id }, event }]
 }

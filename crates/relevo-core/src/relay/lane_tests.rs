@@ -429,3 +429,36 @@ fn a_parked_key_with_nothing_behind_it_is_let_go() {
     lane.record_ended(&change, false, at(0), &config());
     assert_eq!(lane.parked_keys(), 0);
 }
+
+#[test]
+fn an_event_of_a_parked_key_waits_behind_it_and_others_go() {
+    let mut lane = lane(&[parked("a", None)]);
+    read(&mut lane, &["a", "b"]);
+    let change = done(cut(&mut lane));
+    let waiting: Vec<_> = change.waiting.iter().map(|at| at.key.as_str()).collect();
+    assert_eq!((change.delivered, waiting), (1, vec!["a"]));
+}
+
+#[test]
+fn a_failed_move_voids_a_lane_whose_batch_has_ended_at_once() {
+    let mut lane = holding(&["a", "b", "c"]);
+    let first = cut(&mut lane);
+    lane.confirmed(done(first), Vec::new(), at(0));
+    let change = lane.flush().expect("what was confirmed");
+    let mut outcome = done(cut(&mut lane));
+    outcome.parked.push(park("c"));
+    lane.decided(outcome, Vec::new());
+    lane.record_ended(&change, true, at(10), &config());
+    assert!(lane.is_void() && !lane.is_busy(), "nothing more is heard of that batch");
+    assert!(matches!(wish(&mut lane, at(10)), Some(Wish::Load)));
+}
+
+#[test]
+fn a_request_that_came_meanwhile_outlives_the_record_of_something_else() {
+    let mut lane = holding(&["a"]);
+    let change = done(cut(&mut lane));
+    lane.ask(Request { id: 4, lane: 3, key: "k".into() });
+    lane.recorded(&change, at(0), &config());
+    let wish = wish(&mut lane, at(0));
+    assert!(matches!(wish, Some(Wish::Record(change)) if change.replayed == [4]));
+}

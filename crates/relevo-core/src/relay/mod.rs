@@ -20,10 +20,14 @@ mod lane_tests;
 mod machine;
 #[cfg(test)]
 mod machine_tests;
+#[cfg(test)]
+mod ownership_tests;
 mod reader;
 #[cfg(test)]
 mod reader_tests;
 pub mod run;
+#[cfg(test)]
+mod upkeep_tests;
 
 #[cfg(test)]
 pub(crate) use batch_tests::waves_of_one_key;

@@ -93,4 +93,15 @@ mod tests {
             assert_eq!(settle(1, &outcome), None);
         }
     }
+    #[test]
+    fn events_that_fail_together_are_spread_and_each_gets_the_same_answer_again() {
+        let at_broker = AtBroker::new(RetryPolicy::default(), true);
+        assert!(at_broker.in_order() && !AtBroker::new(RetryPolicy::default(), false).in_order());
+        let told =
+            |id| format!("{:?}", at_broker.settle(id, 1, &failed(ErrorClass::Transient, None)));
+        let ids: Vec<EventId> = (0..50).map(|_| EventId::fresh()).collect();
+        let delays: std::collections::BTreeSet<_> = ids.iter().map(|id| told(*id)).collect();
+        assert!(delays.len() > 10, "{delays:?}");
+        assert!(ids.iter().all(|id| told(*id) == told(*id)));
+    }
 }

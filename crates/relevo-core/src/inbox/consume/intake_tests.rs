@@ -235,3 +235,55 @@ fn a_receiver_that_comes_after_the_stop_is_closed() {
     assert!(matches!(intake.poll(at(0))[..], [Action::Close]));
     assert!(intake.is_finished());
 }
+
+#[test]
+fn messages_are_asked_for_until_as_many_wait_as_all_sources_may_have() {
+    let mut intake = connected(bounds(1, 4, 2));
+    receive(&mut intake, "a", 1..=7);
+    assert_eq!(intake.wants(), Some(1));
+    receive(&mut intake, "b", 8..=8);
+    assert_eq!(intake.wants(), None);
+}
+
+#[test]
+fn what_a_lost_connection_still_brings_is_not_taken_in() {
+    let mut intake = connected(bounds(1, 4, 2));
+    intake.handle(at(0), Input::Lost(trouble()));
+    receive(&mut intake, "a", 1..=1);
+    assert_eq!(intake.waiting(), 0);
+}
+
+/// Source `a` is to be worked again at 100 ms, `b` is being worked.
+fn one_waits_while_another_is_worked(concurrency: usize) -> Intake {
+    let mut intake = connected(bounds(1, 10, concurrency));
+    receive(&mut intake, "a", 1..=1);
+    receive(&mut intake, "b", 2..=2);
+    intake.poll(at(0));
+    let result = Err(trouble());
+    intake.handle(at(0), Input::Worked { batch: 1, messages: messages(1..=1), result });
+    intake.poll(at(0));
+    intake
+}
+
+#[test]
+fn nobody_is_woken_for_a_batch_that_has_no_place_or_after_the_stop() {
+    assert_eq!(one_waits_while_another_is_worked(2).wake_at(), Some(at(100)));
+    assert_eq!(one_waits_while_another_is_worked(1).wake_at(), None, "no place");
+    let mut intake = one_waits_while_another_is_worked(2);
+    intake.handle(at(0), Input::Stop);
+    intake.poll(at(0));
+    assert_eq!((intake.wake_at(), intake.is_finished()), (None, false));
+}
+
+#[test]
+fn stopping_waits_for_what_is_under_way_though_the_connection_is_lost() {
+    let mut intake = connected(bounds(1, 10, 1));
+    receive(&mut intake, "a", 1..=1);
+    intake.poll(at(0));
+    intake.handle(at(0), Input::Lost(trouble()));
+    intake.handle(at(0), Input::Stop);
+    intake.poll(at(0));
+    assert!(!intake.is_finished(), "a handler is at work");
+    done(&mut intake, at(0), 1, 1..=1);
+    assert!(intake.is_finished());
+}

@@ -124,3 +124,51 @@ fn what_is_too_large_for_the_log_is_left_to_the_brokers_dead_letters() {
         matches!(&meeting.settled()[..], [(Tag(1), Settle::Dead { reason })] if reason.contains("R0010"))
     );
 }
+
+#[test]
+fn what_waits_since_an_earlier_part_of_the_batch_holds_what_is_asked_about_later() {
+    let mut meeting = meeting(&[message(1, "a"), message(2, "a")]);
+    meeting.met(vec![Met::Behind]);
+    meeting.met(vec![Met::New]);
+    assert_eq!(meeting.next(), None, "the first of its key landed in between");
+}
+
+#[test]
+fn seen_done_and_landed_are_counted_apart() {
+    let messages: Vec<_> = (1..=6).map(|tag| message(tag, &format!("key {tag}"))).collect();
+    let mut meeting = meeting(&messages);
+    assert_eq!(meeting.len(), 6);
+    meeting.met(vec![Met::Seen, Met::Seen, Met::Behind, Met::New, Met::New, Met::New]);
+    assert!(!meeting.has_failures());
+    work(&mut meeting, &[4, 5]);
+    assert_eq!(meeting.counts(), (2, 1, 3));
+    assert!(meeting.has_failures());
+    assert_eq!(meeting.delivery(), Some((Tag(1), 1)));
+    assert_eq!(meeting.malformed(), None);
+}
+
+#[test]
+fn what_is_left_to_the_broker_does_not_land_and_a_skip_is_told_apart() {
+    let answered = |at_broker: bool| {
+        let mut meeting = meeting(&[message(1, "a"), message(2, "b")]).left_to_broker(at_broker);
+        meeting.met(vec![Met::New; 2]);
+        meeting.settle(0, Outcome::Skip { reason: "not ours".into() });
+        meeting.settle(1, Outcome::Done);
+        meeting
+    };
+    let left = answered(true);
+    assert!(landings(&left).is_empty());
+    let skipped: Vec<_> = left.skipped().collect();
+    assert_eq!(skipped, [(left.event(0).id, "not ours")]);
+    assert_eq!(left.counts(), (0, 1, 0));
+    let landed = answered(false);
+    assert_eq!((landings(&landed).len(), landed.skipped().count()), (1, 0), "its log tells");
+    assert_eq!(landed.counts(), (0, 1, 1));
+}
+
+#[test]
+fn an_answer_of_the_inbox_has_to_fit_the_question() {
+    let asked = meeting(&[message(1, "a"), message(2, "b")]).to_meet(2);
+    assert!(Meeting::check(&asked, &[Met::New, Met::Seen]).is_ok());
+    assert!(Meeting::check(&asked, &[Met::New]).is_err());
+}

@@ -1,0 +1,133 @@
+//! A consumer's shell, over a broker of the test's own and a scripted database.
+
+use super::*;
+use crate::broker::{Capabilities, Received, Receiver, Source, Subscriber};
+use crate::inbox::consume::Consumer;
+use crate::inbox::consume::shell::Shell;
+use crate::retry::RetryPolicy;
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+/// What the broker was asked, in its order.
+type Told = Arc<Mutex<Vec<String>>>;
+
+/// A broker that is reached at the second attempt and has one message.
+struct Broker {
+    told: Told,
+    key: &'static str,
+}
+
+#[async_trait]
+impl Subscriber for Broker {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn binding(&self) -> Binding {
+        Binding::AMQP
+    }
+
+    async fn open(&self) -> Result<Box<dyn Receiver>> {
+        let mut told = self.told.lock().unwrap();
+        told.push("open".into());
+        match told.len() {
+            1 => Err(Error::new(Kind::Unreachable, "not yet")),
+            _ => {
+                let message = Some(of_key(self.key, 1));
+                Ok(Box::new(Line { told: self.told.clone(), message }))
+            }
+        }
+    }
+}
+
+struct Line {
+    told: Told,
+    message: Option<Incoming>,
+}
+
+impl Line {
+    fn note(&self, what: impl Into<String>) {
+        self.told.lock().unwrap().push(what.into());
+    }
+}
+
+#[async_trait]
+impl Receiver for Line {
+    async fn next(&mut self, _: usize) -> Result<Received> {
+        match self.message.take() {
+            Some(message) => {
+                Ok(Received::Messages { source: Source::named("q"), messages: vec![message] })
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn settle(&mut self, settled: &[(Tag, Settle)]) -> Result<()> {
+        self.note(format!("{settled:?}"));
+        Ok(())
+    }
+
+    async fn pause(&mut self, _: &Source) -> Result<()> {
+        self.note("pause");
+        Ok(())
+    }
+
+    async fn resume(&mut self, _: &Source) -> Result<()> {
+        self.note("resume");
+        Ok(())
+    }
+
+    async fn close(self: Box<Self>) -> Result<()> {
+        self.note("close");
+        Ok(())
+    }
+}
+
+/// A consumer of one message with this key, and what its broker is told.
+fn consumer(key: &'static str) -> (Consumer<Broker, Scripted, Keeps>, Told) {
+    let told = Told::default();
+    let broker = Broker { told: told.clone(), key };
+    let driver = Scripted::meeting([Met::New]);
+    (Consumer::new("mailer", broker, driver, Keeps::default()), told)
+}
+
+/// Consumes until the broker was told something of its message, then stops in good order.
+async fn consume(consumer: Consumer<Broker, Scripted, Keeps>, told: &Told) -> Vec<String> {
+    let (stop, stopped) = watch::channel(false);
+    let shell = tokio::spawn(Shell::new(consumer, stopped).run());
+    let settled = async {
+        while told.lock().unwrap().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), settled).await.expect("it is settled");
+    stop.send_replace(true);
+    tokio::time::timeout(Duration::from_secs(10), shell).await.expect("it ends").unwrap();
+    told.lock().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_consumer_connects_again_works_settles_and_closes_when_it_is_told_to_stop() {
+    let (consumer, told) = consumer("good");
+    let told = consume(consumer, &told).await;
+    assert_eq!(told, ["open", "open", "[(Tag(1), Done)]", "close"]);
+}
+
+#[tokio::test]
+async fn a_consumer_that_leaves_failures_to_its_broker_tells_it_when_to_come_again() {
+    let (consumer, told) = consumer("bad");
+    let told = consume(consumer.retry_at_broker(RetryPolicy::default()), &told).await;
+    assert_eq!(told, ["open", "open", "[(Tag(1), RetryAfter(1s))]", "close"]);
+}
+
+#[test]
+fn a_policy_that_cannot_be_meant_is_refused_where_the_broker_retries() {
+    let (fine, _) = consumer("k");
+    assert!(fine.retry_at_broker(RetryPolicy::default()).check().is_ok());
+    let (wrong, _) = consumer("k");
+    assert!(wrong.retry_at_broker(RetryPolicy::default().jitter(0.5)).check().is_err());
+}
