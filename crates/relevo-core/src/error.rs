@@ -73,7 +73,7 @@ kinds! {
     AuthenticationFailed = "R0003", Permanent, "the server refused the user or the password";
     ReadOnlyReplica = "R0004", Permanent, "this is a replica, not the primary";
     TransactionPooler = "R0005", Permanent, "a transaction pooler stands between";
-    MissingPrivilege = "R0006", Permanent, "the database user lacks a privilege";
+    MissingPrivilege = "R0006", Permanent, "the user lacks a privilege";
     SchemaMissing = "R0007", Permanent, "Relevo's tables are not there yet";
     SchemaOlder = "R0008", Permanent, "Relevo's tables are of an older version";
     SchemaNewer = "R0009", Permanent, "Relevo's tables are of a newer version";

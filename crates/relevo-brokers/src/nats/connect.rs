@@ -5,6 +5,7 @@
 //! it, and with it everything that waits; whoever needs a connection makes a new one.
 
 use super::NAME;
+use super::complaints::Complaints;
 use super::config::{Credentials, NatsConfig};
 use super::tls;
 use async_nats::connection::State;
@@ -15,21 +16,21 @@ use async_nats::{
 use relevo_core::error::{Error, Kind, Result};
 use std::error::Error as _;
 use std::future::ready;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// No server can listen here: connecting fails at once and sends nothing.
 const NOWHERE: &str = "nats://127.0.0.1:0";
 
-/// A server that stays silent this long, twice, is gone.
+/// A server that stays silent this long is asked whether it is there; one that is silent for three times as long is gone.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection to one of the servers.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) client: Client,
-    complaint: Arc<Mutex<Option<String>>>,
+    complaints: Arc<Complaints>,
 }
 
 impl Connection {
@@ -39,20 +40,51 @@ impl Connection {
 
     /// Is it the same connection, not only the same server?
     pub(super) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.complaint, &other.complaint)
+        Arc::ptr_eq(&self.complaints, &other.complaints)
     }
 
-    /// What the server complained about last: it answers a forbidden publish in no other way.
-    pub(super) fn complaint(&self) -> Option<String> {
-        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Waits until the server says that nothing may be published to a subject: it answers that in no other way.
+    pub(super) async fn publishing_is_forbidden(&self, subject: &str, since: Instant) {
+        self.complaints.publishing_is_forbidden(subject, since).await;
     }
+
+    /// Why nothing came, with what the server did not permit meanwhile.
+    pub(super) fn explained(&self, why: String, since: Instant) -> String {
+        match self.complaints.since(since) {
+            Some(said) => format!("{why}; {}", remedy(&said)),
+            None => why,
+        }
+    }
+
+    /// Waits for the end of questions to the server, or until it says that one of them is not permitted.
+    pub(super) async fn permitted<T>(&self, asking: impl Future<Output = Result<T>>) -> Result<T> {
+        let forbidden = self.complaints.something_is_forbidden(Instant::now());
+        tokio::select! {
+            biased;
+            answer = asking => answer,
+            said = forbidden => Err(error(Kind::MissingPrivilege, remedy(&said))),
+        }
+    }
+}
+
+fn remedy(said: &str) -> String {
+    format!("the server says {said}: the user needs that permission")
 }
 
 /// Connects to the first server that answers. `buffered` is how many messages of a subscription may wait in memory.
 pub(super) async fn connect(config: &NatsConfig, buffered: usize) -> Result<Connection> {
+    connect_pinging(config, buffered, PING_INTERVAL).await
+}
+
+/// The same; a server that is silent for so long is asked whether it is there.
+pub(super) async fn connect_pinging(
+    config: &NatsConfig,
+    buffered: usize,
+    ping: Duration,
+) -> Result<Connection> {
     let mut failed = Vec::new();
     for server in config.turns.over(&config.servers) {
-        match connect_to(server, config, buffered).await {
+        match connect_to(server, config, buffered, ping).await {
             Ok(connection) => return Ok(connection),
             Err(error) if error.kind() == Kind::DestinationDown => {
                 failed.push(error.message().to_owned());
@@ -67,14 +99,15 @@ async fn connect_to(
     server: &ServerAddr,
     config: &NatsConfig,
     buffered: usize,
+    ping: Duration,
 ) -> Result<Connection> {
-    let complaint = Arc::new(Mutex::new(None));
-    let options = options(server, config, buffered, &complaint).await?;
+    let complaints = Arc::new(Complaints::default());
+    let options = options(server, config, buffered, &complaints).await?.ping_interval(ping);
     let address = server.as_url_str();
     let servers = [address, NOWHERE];
     let limit = config.connect_timeout;
     match tokio::time::timeout(limit, options.connect(&servers[..])).await {
-        Ok(Ok(client)) => Ok(Connection { client, complaint }),
+        Ok(Ok(client)) => Ok(Connection { client, complaints }),
         Ok(Err(refused)) => Err(refusal(address, &refused)),
         Err(_) => {
             let why = format!("{address}: no connection within {limit:?}");
@@ -87,18 +120,17 @@ async fn options(
     server: &ServerAddr,
     config: &NatsConfig,
     buffered: usize,
-    complaint: &Arc<Mutex<Option<String>>>,
+    complaints: &Arc<Complaints>,
 ) -> Result<ConnectOptions> {
     let nowhere: ServerAddr = NOWHERE.parse().map_err(|_| {
         error(Kind::InvalidConfig, "the address that nobody has cannot be parsed".into())
     })?;
     let (first, used) = (server.clone(), AtomicBool::new(false));
-    let complaint = complaint.clone();
+    let complaints = complaints.clone();
     let options = ConnectOptions::new()
         .name(&config.client_name)
         .connection_timeout(config.connect_timeout)
         .request_timeout(Some(config.ack_timeout))
-        .ping_interval(PING_INTERVAL)
         .subscription_capacity(buffered)
         .ignore_discovered_servers()
         .max_reconnects(1)
@@ -108,7 +140,7 @@ async fn options(
         })
         .event_callback(move |event| {
             if let Event::ServerError(ServerError::Other(text)) = event {
-                *complaint.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+                complaints.note(text);
             }
             ready(())
         });
@@ -150,7 +182,22 @@ fn refusal(address: &str, refused: &ConnectError) -> Error {
         why = format!("{address}: {inner}");
         source = inner.source();
     }
+    if kind == Kind::AuthenticationFailed {
+        why += "; check the user and password, token, nkey or credentials file";
+    }
     error(kind, why)
+}
+
+/// Nobody listens where JetStream would.
+pub(super) fn no_jetstream(config: &NatsConfig) -> String {
+    match &config.domain {
+        Some(domain) => format!(
+            "no JetStream answers in the domain {domain}: is that its name, and is JetStream on there?"
+        ),
+        None => "JetStream is off on this server: its configuration needs jetstream { store_dir: ... }, \
+                 or this one the domain of the server that has it"
+            .into(),
+    }
 }
 
 pub(super) fn error(kind: Kind, why: String) -> Error {

@@ -11,6 +11,7 @@ use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::{HeaderMap, Message, Request, RequestError};
 use relevo_core::broker::{Confirm, dead_header};
 use relevo_core::error::{Kind, Result};
+use std::time::Instant;
 
 /// So much of a reason is kept.
 const REASON_CHARS: usize = 1000;
@@ -28,6 +29,7 @@ pub(super) async fn store(
 ) -> Result<()> {
     let subject = format!("{}.{}.{}", consumer.dead_letters, consumer.name, delivery.subject);
     let full = with_reason(delivery, consumer, reason);
+    let began = Instant::now();
     let sent = match send(connection, config, &subject, delivery, full).await {
         Err(cause) if cause.kind() == RequestErrorKind::MaxPayloadExceeded => {
             // A message at the limit has no room for a reason. Better without than never put away.
@@ -51,7 +53,7 @@ pub(super) async fn store(
         Err(cause) if cause.kind() == RequestErrorKind::NoResponders => {
             refused("no stream stores that subject".into())
         }
-        Err(cause) => refused(cause.to_string()),
+        Err(cause) => refused(connection.explained(cause.to_string(), began)),
     }
 }
 

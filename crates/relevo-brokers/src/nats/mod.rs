@@ -1,13 +1,14 @@
 //! NATS JetStream: publishes with a window of acknowledgements, consumes by durable pull consumers.
 //!
 //! - `config`: servers, credentials, TLS, limits; what a consumer is
-//! - `connect`, `tls`: one connection that never mends itself behind our back
+//! - `connect`, `tls`, `complaints`: one connection that never mends itself behind our back
 //! - `subject`, `headers`: an event as a NATS message
 //! - `publisher`, `answer`: publishing, and what an answer means
 //! - `subscriber`, `receiver`, `pull`, `delivery`, `dead_letters`, `unreadable`: consuming
 //! - [`topology`]: streams and consumers as data
 
 mod answer;
+mod complaints;
 mod config;
 mod connect;
 mod dead_letters;

@@ -1,6 +1,6 @@
 use super::answer::{self, refused};
 use super::config::NatsConfig;
-use super::connect::{Connection, connect};
+use super::connect::{Connection, connect, no_jetstream};
 use super::{NAME, capabilities, headers, subject};
 use async_nats::client::RequestErrorKind;
 use async_nats::{Request, RequestError, Subject};
@@ -100,14 +100,23 @@ impl NatsPublisher {
         }
         let headers = headers::of(event, &self.config.source, self.config.stream.as_deref());
         let request = Request::new().payload(event.payload.clone()).headers(headers).timeout(None);
+        let began = Instant::now();
         let sent = connection.client.send_request(subject.clone(), request);
-        match tokio::time::timeout(self.config.ack_timeout, sent).await {
+        let answered = tokio::select! {
+            biased;
+            answered = tokio::time::timeout(self.config.ack_timeout, sent) => answered,
+            () = connection.publishing_is_forbidden(&subject, began) => {
+                let why = format!("the user may not publish to {subject}: it needs that permission");
+                return refused(ErrorClass::Transient, why);
+            }
+        };
+        match answered {
             Ok(Ok(message)) => answer::confirm(&message.payload),
             Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => {
                 self.nobody_answers(connection, &subject).await
             }
             Ok(Err(error)) => unsent(&error),
-            Err(_) => self.silence(connection, &subject).await,
+            Err(_) => self.silence(connection, began).await,
         }
     }
 
@@ -138,27 +147,28 @@ impl NatsPublisher {
             .payload(Bytes::from(ask))
             .timeout(Some(self.config.ack_timeout.min(Duration::from_secs(2))));
         let api = format!("{}.STREAM.NAMES", self.config.api_prefix());
-        let answer = connection.client.send_request(api, request).await.map_err(|error| {
-            format!("nobody listens to {subject}, and JetStream does not say why: {error}")
+        let began = Instant::now();
+        let answer = connection.client.send_request(api, request).await;
+        let answer = answer.map_err(|error| match error.kind() {
+            RequestErrorKind::NoResponders => no_jetstream(&self.config),
+            _ => {
+                let why = format!("nobody listens to {subject}, and JetStream does not say why");
+                connection.explained(format!("{why}: {error}"), began)
+            }
         })?;
         let names: serde_json::Value = serde_json::from_slice(&answer.payload)
             .map_err(|error| format!("JetStream's answer cannot be read: {error}"))?;
         match names["error"]["description"].as_str() {
-            Some(error) => Err(format!("JetStream: {error}")),
+            Some(error) => Err(format!("JetStream says: {error}")),
             None => Ok(names["streams"][0].as_str().map(str::to_owned)),
         }
     }
 
-    async fn silence(&self, connection: &Connection, subject: &str) -> Confirm {
-        // The server says so only beside the answers, and sends none.
-        let complaint = connection.complaint();
-        if let Some(why) = complaint.filter(|text| text.contains(&format!("\"{subject}\""))) {
-            return refused(ErrorClass::Transient, format!("the server refused it: {why}"));
-        }
+    /// It may be stored: also who may publish, and may not hear the answer, is told nothing.
+    async fn silence(&self, connection: &Connection, since: Instant) -> Confirm {
         self.forget(connection).await;
-        Confirm::Unknown {
-            error: format!("sent, and no answer within {:?}", self.config.ack_timeout),
-        }
+        let why = format!("sent, and no answer within {:?}", self.config.ack_timeout);
+        Confirm::Unknown { error: connection.explained(why, since) }
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) struct Pulls {
     wanted: usize,
     heartbeat: Duration,
     silent_at: Instant,
+    asked_at: std::time::Instant,
 }
 
 impl Pulls {
@@ -57,6 +58,7 @@ impl Pulls {
             wanted: 0,
             heartbeat: consumer.heartbeat,
             silent_at: Instant::now(),
+            asked_at: std::time::Instant::now(),
         })
     }
 
@@ -67,7 +69,7 @@ impl Pulls {
 
     /// Asks for so many messages of together so many bytes. Dropped in the middle, nothing was asked.
     pub(super) async fn ask(&mut self, batch: usize, bytes: Option<usize>) -> Result<()> {
-        let number = self.number + 1;
+        let (number, asked_at) = (self.number + 1, std::time::Instant::now());
         let mut ask = serde_json::json!({
             "batch": batch,
             "expires": (self.heartbeat * HEARTBEATS).as_nanos() as u64,
@@ -83,7 +85,7 @@ impl Pulls {
             .publish_with_reply(self.api.clone(), reply, Bytes::from(ask.to_string()))
             .await;
         sent.map_err(|cause| error(Kind::DestinationDown, cause.to_string()))?;
-        (self.number, self.wanted) = (number, batch);
+        (self.number, self.wanted, self.asked_at) = (number, batch, asked_at);
         self.heard();
         Ok(())
     }
@@ -102,10 +104,7 @@ impl Pulls {
     pub(super) async fn next(&mut self) -> Result<Pulled> {
         loop {
             let came = tokio::time::timeout_at(self.silent_at, self.answers.next()).await;
-            let came = came.map_err(|_| {
-                let why = format!("no heartbeat of the consumer within {:?}", self.patience());
-                error(Kind::DestinationDown, why)
-            })?;
+            let came = came.map_err(|_| self.silence())?;
             if let Some(pulled) = self.understand(came)? {
                 return Ok(pulled);
             }
@@ -118,6 +117,11 @@ impl Pulls {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         lost()
+    }
+
+    fn silence(&self) -> Error {
+        let why = format!("no heartbeat of the consumer within {:?}", self.patience());
+        error(Kind::DestinationDown, self.connection.explained(why, self.asked_at))
     }
 
     fn patience(&self) -> Duration {

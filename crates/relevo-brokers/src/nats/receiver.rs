@@ -1,5 +1,5 @@
 use super::config::NatsConfig;
-use super::connect::{Connection, connect, error};
+use super::connect::{Connection, error};
 use super::delivery::Delivery;
 use super::pull::{Pulled, Pulls, lost};
 use super::subscriber::NatsConsumer;
@@ -11,7 +11,7 @@ use relevo_core::broker::{Incoming, Received, Receiver, Settle, Source, Tag};
 use relevo_core::error::{Kind, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
 /// "Still working on it": the server waits longer before it delivers it again.
@@ -168,7 +168,7 @@ impl NatsReceiver {
         if !was_asking || self.connection.is_up() {
             return Err(cause);
         }
-        let Ok(connection) = connect(&self.config, self.consumer.max_unsettled + 64).await else {
+        let Ok(connection) = self.consumer.connect(&self.config).await else {
             return Err(cause);
         };
         let known = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -211,10 +211,11 @@ impl NatsReceiver {
     /// Tells the server and waits for its answer: all that was told before is done then, too.
     async fn tell_last(&self, reply: &Subject, word: Bytes) -> Result<()> {
         let request = Request::new().payload(word).timeout(Some(self.config.ack_timeout));
+        let began = Instant::now();
         let told = self.connection.client.send_request(reply.clone(), request).await;
         told.map(drop).map_err(|cause| {
             let why = format!("the server did not take a settlement: {cause}");
-            error(Kind::DestinationDown, why)
+            error(Kind::DestinationDown, self.connection.explained(why, began))
         })
     }
 }

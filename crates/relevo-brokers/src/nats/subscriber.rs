@@ -1,15 +1,18 @@
 use super::config::NatsConfig;
-use super::connect::{Connection, connect, error};
+use super::connect::{Connection, connect_pinging, error, no_jetstream};
 use super::receiver::NatsReceiver;
 use super::{NAME, capabilities};
 use async_nats::jetstream::consumer::{self, AckPolicy, DeliverPolicy};
-use async_nats::jetstream::context::{Context, ContextBuilder};
+use async_nats::jetstream::context::{
+    Context, ContextBuilder, GetStreamError, RequestError, RequestErrorKind,
+};
 use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
 use async_trait::async_trait;
 use relevo_core::broker::cloudevents::Binding;
 use relevo_core::broker::{Capabilities, Receiver, Subscriber};
-use relevo_core::error::{Kind, Result};
+use relevo_core::error::{Error, Kind, Result};
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -108,6 +111,14 @@ impl NatsConsumer {
         self
     }
 
+    /// A connection for a receiver. Where it asks for nothing because it is full, or paused, it gets no heartbeats, so
+    /// it sends pings as often.
+    pub(super) async fn connect(&self, config: &NatsConfig) -> Result<Connection> {
+        // Heartbeats come beside the messages.
+        let ping = self.heartbeat.max(Duration::from_millis(100));
+        connect_pinging(config, self.max_unsettled + 64, ping).await
+    }
+
     /// As the server is told.
     pub(super) fn wanted(&self) -> consumer::pull::Config {
         let one = match &self.filters[..] {
@@ -164,9 +175,8 @@ impl Subscriber for NatsSubscriber {
     }
 
     async fn open(&self) -> Result<Box<dyn Receiver>> {
-        // Heartbeats come beside the messages.
-        let connection = connect(&self.config, self.consumer.max_unsettled + 64).await?;
-        ensure(&self.config, &self.consumer, &connection).await?;
+        let connection = self.consumer.connect(&self.config).await?;
+        connection.permitted(ensure(&self.config, &self.consumer, &connection)).await?;
         let (config, consumer) = (self.config.clone(), self.consumer.clone());
         let receiver =
             NatsReceiver::open(config, consumer, connection, self.unreadable.clone()).await?;
@@ -184,10 +194,8 @@ pub(super) fn context(config: &NatsConfig, connection: &Connection) -> Context {
 
 /// Finds the consumer, or makes it.
 async fn ensure(config: &NatsConfig, wanted: &NatsConsumer, connection: &Connection) -> Result<()> {
-    let stream = context(config, connection).get_stream(&wanted.stream).await.map_err(|cause| {
-        let why = format!("stream {} cannot be consumed: {cause}", wanted.stream);
-        error(Kind::DestinationRefused, why)
-    })?;
+    let stream = context(config, connection).get_stream(&wanted.stream).await;
+    let stream = stream.map_err(|cause| no_stream(config, &wanted.stream, &cause))?;
     match stream.consumer_info(&wanted.name).await {
         Ok(found) => check(&wanted.name, &found.config, wanted),
         Err(cause) if is_missing(&cause) && wanted.create => create(&stream, wanted).await,
@@ -196,6 +204,15 @@ async fn ensure(config: &NatsConfig, wanted: &NatsConsumer, connection: &Connect
             Err(error(Kind::DestinationRefused, why))
         }
     }
+}
+
+/// Why a stream cannot be had.
+pub(super) fn no_stream(config: &NatsConfig, name: &str, cause: &GetStreamError) -> Error {
+    let asked = cause.source().and_then(|source| source.downcast_ref::<RequestError>());
+    if asked.is_some_and(|asked| asked.kind() == RequestErrorKind::NoResponders) {
+        return error(Kind::DestinationDown, format!("stream {name}: {}", no_jetstream(config)));
+    }
+    error(Kind::DestinationRefused, format!("stream {name} cannot be used: {cause}"))
 }
 
 fn is_missing(cause: &async_nats::jetstream::context::ConsumerInfoError) -> bool {

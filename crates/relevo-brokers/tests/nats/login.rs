@@ -1,16 +1,17 @@
 //! Logins and TLS: what is right works, what is wrong is named and kept secret.
 
-use super::{event, publish};
-use relevo_brokers::nats::{NatsAdmin, NatsConfig, NatsPublisher, NatsTopology};
+use super::{consumer, event, next, publish};
+use relevo_brokers::nats::{NatsAdmin, NatsConfig, NatsPublisher, NatsSubscriber, NatsTopology};
 use relevo_core::Kind;
-use relevo_core::broker::{Act, Confirm, Topology};
+use relevo_core::broker::{Act, Confirm, Settle, Subscriber, Topology};
 use relevo_testkit::services::{
     Certificates, ClientCertificates, Nats, NatsLogin, NatsOptions, require, unique_name,
 };
 
 #[tokio::test]
 async fn every_login_works_and_a_wrong_one_is_named() {
-    for login in [NatsLogin::Password, NatsLogin::Nkey, NatsLogin::Credentials] {
+    use NatsLogin::{Credentials, Nkey, Password, Token};
+    for login in [Password, Token, Nkey, Credentials] {
         let Some(server) = require(Nats::start_with(&NatsOptions::new().login(login))) else {
             return;
         };
@@ -26,8 +27,7 @@ async fn every_login_works_and_a_wrong_one_is_named() {
             NatsAdmin::new(config, topology).apply(false).await
         };
         assert_eq!(plan(config.clone()).await.unwrap().steps[0].act, Act::Create, "{login:?}");
-        let confirms = publish(&NatsPublisher::new(config), &[event("l.a", 1)]).await;
-        assert_eq!(confirms, [Confirm::Stored], "{login:?}");
+        comes_back(config).await;
         let address = server.address();
         for wrong in [
             NatsConfig::to(&format!("nats://relevo:s3cret@{address}")).unwrap(),
@@ -36,9 +36,21 @@ async fn every_login_works_and_a_wrong_one_is_named() {
         ] {
             let error = plan(wrong).await.unwrap_err();
             assert_eq!(error.kind(), Kind::AuthenticationFailed, "{login:?}: {error}");
+            assert!(error.message().contains("check the user and password"), "{error}");
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
     }
+}
+
+/// What is published to the stream `L` is consumed by the same login.
+async fn comes_back(config: NatsConfig) {
+    let confirms = publish(&NatsPublisher::new(config.clone()), &[event("l.a", 1)]).await;
+    assert_eq!(confirms, [Confirm::Stored]);
+    let mut receiver = NatsSubscriber::new(config, consumer("L")).open().await.unwrap();
+    let came = next(&mut receiver, 1).await;
+    assert_eq!(came[0].payload[..], b"payload 1"[..]);
+    receiver.settle(&[(came[0].tag, Settle::Done)]).await.unwrap();
+    receiver.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -64,7 +76,9 @@ async fn tls_believes_its_authority_and_shows_its_certificate() {
     };
     let both =
         config.clone().authority(&files.ca).client_certificate(&files.certificate, &files.key);
-    assert!(plan(both.clone()).await.unwrap().is_done());
+    let stream = serde_json::from_str(r#"{"streams":{"L":{"subjects":["l.>"]}}}"#).unwrap();
+    NatsAdmin::new(both.clone(), stream).apply(false).await.unwrap();
+    comes_back(both.clone()).await;
     let no_certificate = plan(config.clone().authority(&files.ca)).await.unwrap_err();
     assert_eq!(no_certificate.kind(), Kind::DestinationDown, "{no_certificate}");
     let not_believed = plan(config.client_certificate(&files.certificate, &files.key)).await;

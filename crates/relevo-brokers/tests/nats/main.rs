@@ -1,4 +1,4 @@
-//! What is NATS' own beside the suite for brokers: streams, logins, TLS, order, topology, a cluster.
+//! What is NATS' own beside the suite for brokers: streams, logins, TLS, rights, order, topology, a cluster.
 #![cfg(feature = "nats")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -7,6 +7,7 @@ mod cluster;
 mod login;
 mod publish;
 mod receive;
+mod rights;
 mod topology;
 
 use async_nats::jetstream::Context;

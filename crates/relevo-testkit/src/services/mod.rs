@@ -52,7 +52,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use cluster::{Cluster, Member};
 pub use error::{Result, ServiceError, require};
-pub use kafka::{Kafka, KafkaOptions};
+pub use kafka::{Kafka, KafkaOptions, KafkaRight};
 pub use locate::{pg_client, pg_client_for, python};
 pub use nats::{Nats, NatsLogin, NatsOptions};
 pub use pgbouncer::PgBouncer;

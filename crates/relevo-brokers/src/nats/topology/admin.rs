@@ -1,7 +1,7 @@
 use super::rehearsal::rehearse;
 use super::{NatsTopology, differ};
 use crate::nats::connect::{connect, error};
-use crate::nats::subscriber::{NatsConsumer, context};
+use crate::nats::subscriber::{NatsConsumer, context, no_stream};
 use crate::nats::{NAME, NatsConfig};
 use async_nats::jetstream::Context;
 use async_nats::jetstream::ErrorCode;
@@ -48,7 +48,7 @@ impl NatsAdmin {
     async fn compare(&self, context: &Context, clustered: bool) -> Result<Vec<(Step, Work)>> {
         let mut steps = Vec::new();
         for (name, stream) in self.topology.streams() {
-            let found = found_stream(context, &name).await?;
+            let found = found_stream(&self.config, context, &name).await?;
             let before = found.as_ref().map(|info| info.config.clone()).unwrap_or_default();
             let wanted = stream.over(before, &name, clustered);
             let (act, text, anew) = match &found {
@@ -92,7 +92,7 @@ async fn compare_consumer(
     Ok((Step::new(act, "consumer", name, text), Work::Consumer { wanted: Box::new(wanted), anew }))
 }
 
-async fn found_stream(context: &Context, name: &str) -> Result<Option<Info>> {
+async fn found_stream(config: &NatsConfig, context: &Context, name: &str) -> Result<Option<Info>> {
     match context.get_stream(name).await {
         Ok(stream) => Ok(Some(stream.cached_info().clone())),
         Err(cause) => match cause.kind() {
@@ -101,7 +101,7 @@ async fn found_stream(context: &Context, name: &str) -> Result<Option<Info>> {
             {
                 Ok(None)
             }
-            _ => Err(refused(format!("stream {name}: {cause}"))),
+            _ => Err(no_stream(config, name, &cause)),
         },
     }
 }

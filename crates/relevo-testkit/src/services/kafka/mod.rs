@@ -2,6 +2,7 @@
 
 mod properties;
 mod protocol;
+mod rights;
 
 use super::cluster::{Cluster, Member, sealed};
 use super::node::{Node, node_methods, with_free_ports};
@@ -9,6 +10,7 @@ use super::process::{Launch, ServerProcess, StopSignal};
 use super::tls::{Certificates, TlsFiles};
 use super::{Proxy, Result, ServiceError, locate, port};
 use properties::{Listeners, Place};
+pub use rights::KafkaRight;
 use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -32,7 +34,7 @@ const PASSWORD: &str = "relevo";
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct KafkaOptions {
-    /// Certificates for two further ports: SASL/SCRAM over TLS, and TLS with client certificates.
+    /// Certificates for two further ports: passwords over TLS, and TLS with client certificates.
     pub tls: Option<Certificates>,
     /// Further users with their passwords, who may do nothing until an access rule lets them.
     pub users: Vec<(String, String)>,
@@ -56,7 +58,7 @@ impl KafkaOptions {
         self
     }
 
-    /// Adds a user of the port with passwords, who may do nothing until an access rule lets them.
+    /// Adds a user of the port with passwords, who may do nothing until [`Kafka::permit`] lets them.
     pub fn user(mut self, name: &str, password: &str) -> KafkaOptions {
         self.users.push((name.to_owned(), password.to_owned()));
         self
@@ -80,6 +82,12 @@ impl KafkaOptions {
     pub fn setting(mut self, name: &str, value: &str) -> KafkaOptions {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Every user with their password, the administrator too.
+    fn everybody(&self) -> impl Iterator<Item = (&str, &str)> {
+        let users = self.users.iter().map(|(name, password)| (name.as_str(), password.as_str()));
+        users.chain([(ADMINISTRATOR, PASSWORD)])
     }
 }
 
@@ -186,8 +194,8 @@ impl Kafka {
         self.address().to_string()
     }
 
-    /// `bootstrap.servers` for `security.protocol=SASL_SSL` with `SCRAM-SHA-512`, if the broker was
-    /// started with TLS.
+    /// `bootstrap.servers` for `security.protocol=SASL_SSL` with `SCRAM-SHA-512`, `SCRAM-SHA-256` or
+    /// `PLAIN`, if the broker was started with TLS.
     pub fn scram_bootstrap(&self) -> Option<String> {
         self.listeners.scram.map(|port| port::local(port).to_string())
     }
@@ -201,6 +209,18 @@ impl Kafka {
     /// What a client with TLS needs, if the broker was started with it.
     pub fn tls_files(&self) -> Option<&TlsFiles> {
         self.tls.as_ref()
+    }
+
+    /// Lets a user of a broker with TLS do something. It takes a moment until the broker knows.
+    pub fn permit(&self, user: &str, right: &KafkaRight) -> Result<()> {
+        let given = rights::give(self.address(), user, right);
+        given.map_err(|error| ServiceError::failed("Apache Kafka", error))
+    }
+
+    /// Takes away what [`Kafka::permit`] gave.
+    pub fn forbid(&self, user: &str, right: &KafkaRight) -> Result<()> {
+        let taken = rights::take_away(self.address(), user, right);
+        taken.map_err(|error| ServiceError::failed("Apache Kafka", error))
     }
 
     /// `bootstrap.servers` of clients that go through [`Kafka::proxy`], if there is one.
@@ -306,10 +326,11 @@ impl Programs {
         let mut args = self.flags(process.folder());
         let format = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", &properties];
         args.extend(format.map(str::to_owned));
-        let administrator = (ADMINISTRATOR.to_owned(), PASSWORD.to_owned());
-        for (name, password) in options.users.iter().chain([&administrator]) {
-            args.push("--add-scram".to_owned());
-            args.push(format!("SCRAM-SHA-512=[name={name},password={password}]"));
+        for (name, password) in options.everybody() {
+            for mechanism in ["SCRAM-SHA-512", "SCRAM-SHA-256"] {
+                args.push("--add-scram".to_owned());
+                args.push(format!("{mechanism}=[name={name},password={password}]"));
+            }
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         process.run(&self.java, &args)

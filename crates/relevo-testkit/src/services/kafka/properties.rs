@@ -113,7 +113,7 @@ pub(super) fn of(
     let _ = writeln!(text, "node.id={}\nlog.dirs={}/data", place.id, folder.display());
     text += &ways_in(place, listeners);
     if options.tls.is_some() {
-        text += &security(folder);
+        text += &security(options, folder);
     }
     for (name, value) in &options.settings {
         let _ = writeln!(text, "{name}={value}");
@@ -142,12 +142,20 @@ fn ways_in(place: &Place, listeners: &Listeners) -> String {
 
 /// Passwords on one port, certificates on another, and rules of access for both. Whoever comes
 /// without either, over the plain port, is the test kit itself.
-fn security(folder: &Path) -> String {
+fn security(options: &KafkaOptions, folder: &Path) -> String {
     let folder = folder.display();
+    let mut plain = String::new();
+    for (name, password) in options.everybody() {
+        let _ = write!(plain, " user_{name}=\"{password}\"");
+    }
     format!(
-        "sasl.enabled.mechanisms=SCRAM-SHA-512\n\
+        "sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN\n\
          listener.name.scram.scram-sha-512.sasl.jaas.config=\
          org.apache.kafka.common.security.scram.ScramLoginModule required;\n\
+         listener.name.scram.scram-sha-256.sasl.jaas.config=\
+         org.apache.kafka.common.security.scram.ScramLoginModule required;\n\
+         listener.name.scram.plain.sasl.jaas.config=\
+         org.apache.kafka.common.security.plain.PlainLoginModule required{plain};\n\
          ssl.keystore.type=PEM\nssl.keystore.location={folder}/server-both.pem\n\
          ssl.truststore.type=PEM\nssl.truststore.location={folder}/ca.pem\n\
          listener.name.mtls.ssl.client.auth=required\n\

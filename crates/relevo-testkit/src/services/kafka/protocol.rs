@@ -1,4 +1,4 @@
-//! Just enough of Kafka's protocol to ask a broker for its cluster.
+//! Just enough of Kafka's protocol to ask a broker for its cluster, and to tell it one thing.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -31,17 +31,29 @@ pub(super) fn leader(of: SocketAddr, topic: &str) -> Result<Option<i32>> {
 
 /// Metadata, version 4.
 fn metadata(of: SocketAddr, topics: &[&str]) -> Result<Vec<u8>> {
+    let mut body = (topics.len() as u32).to_be_bytes().to_vec();
+    for topic in topics {
+        put_text(&mut body, topic);
+    }
+    // Do not create topics.
+    body.push(0);
+    exchange(of, 3, 4, &body)
+}
+
+pub(super) fn put_text(body: &mut Vec<u8>, text: &str) {
+    body.extend((text.len() as u16).to_be_bytes());
+    body.extend(text.as_bytes());
+}
+
+/// One request of this key and version, and the answer behind its length.
+pub(super) fn exchange(of: SocketAddr, key: u16, version: u16, body: &[u8]) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&of, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
-    // Key, version, correlation, no client id, the topics, do not create topics.
-    let mut request = b"\x00\x03\x00\x04\x00\x00\x00\x01\xff\xff".to_vec();
-    request.extend((topics.len() as u32).to_be_bytes());
-    for topic in topics {
-        request.extend((topic.len() as u16).to_be_bytes());
-        request.extend(topic.as_bytes());
-    }
-    request.push(0);
+    let mut request = [key.to_be_bytes(), version.to_be_bytes()].concat();
+    // Correlation, no client id.
+    request.extend(b"\x00\x00\x00\x01\xff\xff");
+    request.extend(body);
     stream.write_all(&(request.len() as u32).to_be_bytes())?;
     stream.write_all(&request)?;
     let mut size = [0; 4];
@@ -88,20 +100,20 @@ fn parse(rest: &mut Rest<'_>) -> Result<Cluster> {
 }
 
 /// The bytes not yet read.
-struct Rest<'a>(&'a [u8]);
+pub(super) struct Rest<'a>(pub(super) &'a [u8]);
 
 impl Rest<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+    pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
         let (bytes, rest) = self.0.split_first_chunk::<N>().ok_or_else(too_short)?;
         self.0 = rest;
         Ok(*bytes)
     }
 
-    fn number(&mut self) -> Result<i32> {
+    pub(super) fn number(&mut self) -> Result<i32> {
         Ok(i32::from_be_bytes(self.take()?))
     }
 
-    fn skip_text(&mut self) -> Result<()> {
+    pub(super) fn skip_text(&mut self) -> Result<()> {
         // A text that is not there has the length -1.
         let length = usize::try_from(i16::from_be_bytes(self.take()?)).unwrap_or(0);
         self.0 = self.0.get(length..).ok_or_else(too_short)?;

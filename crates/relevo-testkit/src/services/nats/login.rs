@@ -1,15 +1,19 @@
-//! How clients show who they are: a password, an nkey, or a credentials file.
+//! How clients show who they are: a password, a token, an nkey, or a credentials file.
 
 use super::super::process::ServerProcess;
 use super::super::{Result, ServiceError};
+use super::NatsOptions;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
+use std::fmt::Write;
 use std::path::PathBuf;
 
 pub(super) const USER: &str = "relevo";
 pub(super) const PASSWORD: &str = "relevo";
+pub(super) const ACCOUNT: &str = "APP";
+const TOKEN: &str = "open-sesame";
 
 /// How clients log in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,6 +21,8 @@ pub enum NatsLogin {
     /// User and password, as part of the URL.
     #[default]
     Password,
+    /// A token, as part of the URL. There are no accounts then.
+    Token,
     /// An nkey: the server knows the public half, the client signs with the seed.
     Nkey,
     /// A credentials file: a token signed by an account, which an operator signed.
@@ -27,38 +33,59 @@ pub enum NatsLogin {
 #[derive(Debug, Default)]
 pub(super) struct Login {
     pub(super) configuration: String,
+    /// What a URL has before the host.
+    pub(super) in_url: Option<String>,
     pub(super) seed: Option<String>,
     pub(super) credentials: Option<PathBuf>,
 }
 
 impl Login {
-    pub(super) fn new(kind: NatsLogin, process: &ServerProcess) -> Result<Login> {
-        let made = match kind {
-            NatsLogin::Password => {
-                return Ok(Login {
-                    configuration: accounts(&format!("user: {USER}, password: {PASSWORD}")),
-                    ..Login::default()
-                });
-            }
-            NatsLogin::Nkey => nkey(),
-            NatsLogin::Credentials => return credentials(process),
-        };
-        made.map_err(failed)
+    pub(super) fn new(options: &NatsOptions, process: &ServerProcess) -> Result<Login> {
+        match options.login {
+            NatsLogin::Password => Ok(password(options)),
+            NatsLogin::Token => Ok(by_token()),
+            NatsLogin::Nkey => nkey(options).map_err(failed),
+            NatsLogin::Credentials => credentials(process),
+        }
     }
 }
 
-/// One account with JetStream and one user, beside the system's own.
-fn accounts(user: &str) -> String {
+/// One account with JetStream and its users, beside the system's own.
+fn accounts(first: &str, options: &NatsOptions) -> String {
+    let mut users = format!("{{ {first} }}");
+    for (name, permissions) in &options.users {
+        let _ = write!(
+            users,
+            ", {{ user: {name}, password: {PASSWORD}, permissions: {{ {permissions} }} }}"
+        );
+    }
+    let jetstream = if options.no_jetstream { "disabled" } else { "enabled" };
     format!(
-        "accounts {{\n  APP: {{ jetstream: enabled, users: [{{ {user} }}] }}\n  \
+        "accounts {{\n  {ACCOUNT}: {{ jetstream: {jetstream}, users: [{users}] }}\n  \
          $SYS: {{ users: [{{ user: system, password: {PASSWORD} }}] }}\n}}\n"
     )
 }
 
-fn nkey() -> std::result::Result<Login, nkeys::error::Error> {
+fn password(options: &NatsOptions) -> Login {
+    Login {
+        configuration: accounts(&format!("user: {USER}, password: {PASSWORD}"), options),
+        in_url: Some(format!("{USER}:{PASSWORD}")),
+        ..Login::default()
+    }
+}
+
+fn by_token() -> Login {
+    Login {
+        configuration: format!("authorization {{ token: {TOKEN} }}\n"),
+        in_url: Some(TOKEN.to_owned()),
+        ..Login::default()
+    }
+}
+
+fn nkey(options: &NatsOptions) -> std::result::Result<Login, nkeys::error::Error> {
     let user = KeyPair::new_user();
-    let configuration = accounts(&format!("nkey: {}", user.public_key()));
-    Ok(Login { configuration, seed: Some(user.seed()?), credentials: None })
+    let configuration = accounts(&format!("nkey: {}", user.public_key()), options);
+    Ok(Login { configuration, seed: Some(user.seed()?), ..Login::default() })
 }
 
 fn credentials(process: &ServerProcess) -> Result<Login> {
@@ -81,7 +108,7 @@ fn credentials(process: &ServerProcess) -> Result<Login> {
     );
     let file = credentials_file(&of_user, &user.seed().map_err(failed)?);
     let credentials = Some(process.write("user.creds", &file)?);
-    Ok(Login { configuration, seed: None, credentials })
+    Ok(Login { configuration, credentials, ..Login::default() })
 }
 
 /// An account without limits but that of its storage: -1 is none, and 0 is no JetStream, which the

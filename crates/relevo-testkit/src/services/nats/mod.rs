@@ -9,7 +9,7 @@ use super::process::{Launch, ServerProcess, StopSignal};
 use super::tls::{Certificates, ClientCertificates, TlsFiles};
 use super::{Result, ServiceError, locate, port};
 pub use login::NatsLogin;
-use login::{Login, PASSWORD, USER};
+use login::{ACCOUNT, Login, PASSWORD, USER};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -34,6 +34,14 @@ pub struct NatsOptions {
     pub tls: Option<(Certificates, ClientCertificates)>,
     /// Whether an acknowledged message is on the disk, not only with the operating system.
     pub sync_always: bool,
+    /// Further users of the account, whose password is `relevo`, with what the file says of their permissions.
+    pub users: Vec<(String, String)>,
+    /// The name of its JetStream among those that are connected.
+    pub domain: Option<String>,
+    /// The port for leaves of the server that it is a leaf of itself.
+    pub hub: Option<u16>,
+    /// Whether JetStream is off.
+    pub no_jetstream: bool,
     /// Further lines of the configuration file.
     pub lines: Vec<String>,
 }
@@ -62,6 +70,30 @@ impl NatsOptions {
         self
     }
 
+    /// Adds a user with the password `relevo` and these permissions, e.g. `publish: { deny: "a.b" }`.
+    pub fn user(mut self, name: &str, permissions: &str) -> NatsOptions {
+        self.users.push((name.to_owned(), permissions.to_owned()));
+        self
+    }
+
+    /// Names its JetStream, and lets other servers be its leaves.
+    pub fn domain(mut self, name: &str) -> NatsOptions {
+        self.domain = Some(name.to_owned());
+        self
+    }
+
+    /// Makes it a leaf of a server that has a domain: what clients publish here gets there.
+    pub fn leaf_of(mut self, hub: &Nats) -> NatsOptions {
+        self.hub = Some(hub.ports.leaves);
+        self
+    }
+
+    /// Leaves JetStream off.
+    pub fn without_jetstream(mut self) -> NatsOptions {
+        self.no_jetstream = true;
+        self
+    }
+
     /// Adds a line to the configuration file, e.g. `max_payload: 64KB`.
     pub fn line(mut self, line: &str) -> NatsOptions {
         self.lines.push(line.to_owned());
@@ -84,11 +116,13 @@ struct Ports {
     clients: u16,
     monitor: u16,
     routes: u16,
+    leaves: u16,
 }
 
 impl Ports {
     fn free() -> Ports {
-        Ports { clients: port::free_port(), monitor: port::free_port(), routes: port::free_port() }
+        let [clients, monitor, routes, leaves] = std::array::from_fn(|_| port::free_port());
+        Ports { clients, monitor, routes, leaves }
     }
 }
 
@@ -143,7 +177,7 @@ impl Nats {
         routes: &[u16],
     ) -> Result<Nats> {
         let process = ServerProcess::new("NATS", AT_ONCE)?;
-        let login = Login::new(options.login, &process)?;
+        let login = Login::new(options, &process)?;
         let certificates = options.tls.as_ref().map(|(certificates, _)| certificates);
         let tls = certificates.map(|all| all.write(&process)).transpose()?;
         let mut text = basics(options, process.folder(), name, ports);
@@ -175,11 +209,10 @@ impl Nats {
         port::local(self.ports.monitor)
     }
 
-    /// The URL for clients, with user and password if that is how they log in.
+    /// The URL for clients, with user and password or the token if that is how they log in.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "tls" } else { "nats" };
-        let by_key = self.login.seed.is_some() || self.login.credentials.is_some();
-        let user = if by_key { String::new() } else { format!("{USER}:{PASSWORD}@") };
+        let user = self.login.in_url.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
         format!("{scheme}://{user}{}", self.address())
     }
 
@@ -262,14 +295,15 @@ fn names<'j>(list: &'j serde_json::Value, field: &'j str) -> impl Iterator<Item 
 }
 
 fn basics(options: &NatsOptions, folder: &Path, name: &str, ports: Ports) -> String {
-    let sync = if options.sync_always { "always" } else { "2m" };
     let Ports { clients, monitor, .. } = ports;
-    let folder = folder.display();
     let mut text = format!(
-        "server_name: {name}\nlisten: \"127.0.0.1:{clients}\"\nhttp: \"127.0.0.1:{monitor}\"\n\
-         jetstream {{ store_dir: \"{folder}/store\", max_mem: 128MB, max_file: 4GB, \
-         sync_interval: \"{sync}\" }}\n"
+        "server_name: {name}\nlisten: \"127.0.0.1:{clients}\"\nhttp: \"127.0.0.1:{monitor}\"\n"
     );
+    if !options.no_jetstream {
+        text += &jetstream(options, folder);
+    }
+    text += &leaves(options, ports);
+    let folder = folder.display();
     if let Some((_, clients)) = &options.tls {
         let verify = *clients == ClientCertificates::Required;
         let _ = writeln!(
@@ -282,6 +316,29 @@ fn basics(options: &NatsOptions, folder: &Path, name: &str, ports: Ports) -> Str
         let _ = writeln!(text, "{line}");
     }
     text
+}
+
+fn jetstream(options: &NatsOptions, folder: &Path) -> String {
+    let sync = if options.sync_always { "always" } else { "2m" };
+    let domain = options.domain.as_ref().map(|name| format!(", domain: {name}"));
+    format!(
+        "jetstream {{ store_dir: \"{}/store\", max_mem: 128MB, max_file: 4GB, \
+         sync_interval: \"{sync}\"{} }}\n",
+        folder.display(),
+        domain.unwrap_or_default(),
+    )
+}
+
+/// A server with a domain has leaves, and one of them knows where it is.
+fn leaves(options: &NatsOptions, ports: Ports) -> String {
+    match (options.hub, &options.domain) {
+        (Some(hub), _) => format!(
+            "leafnodes {{ remotes: [{{ url: \"nats://{USER}:{PASSWORD}@127.0.0.1:{hub}\", \
+             account: {ACCOUNT} }}] }}\n"
+        ),
+        (None, Some(_)) => format!("leafnodes {{ listen: \"127.0.0.1:{}\" }}\n", ports.leaves),
+        (None, None) => String::new(),
+    }
 }
 
 /// How it finds the others. Clients are not told of them: one behind a proxy must stay there.
