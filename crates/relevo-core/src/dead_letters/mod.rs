@@ -6,6 +6,8 @@
 //! - what it answers: [`LogStatus`], why an event is where it is ([`Why`], [`Answer`]), [`RetentionPlan`], [`Finding`]
 //! - [`proof`]: what may be done again, and what only for who insists
 
+#[cfg(test)]
+mod answers_tests;
 mod doctor;
 mod operate;
 pub mod proof;

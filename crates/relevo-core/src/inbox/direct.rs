@@ -339,3 +339,7 @@ impl<D: TxDriver, H: Handler<D>> Destination for Direct<D, H> {
         format!("handler {}", std::any::type_name::<H>())
     }
 }
+
+#[cfg(test)]
+#[path = "direct_tests.rs"]
+mod tests;

@@ -11,7 +11,11 @@
 //! - [`RowSeen`]: why a row is no event of the log
 
 mod judge;
+#[cfg(test)]
+mod judge_tests;
 mod mapping;
+#[cfg(test)]
+mod mapping_tests;
 mod marks;
 mod names;
 mod presets;

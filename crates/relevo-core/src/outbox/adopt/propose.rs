@@ -287,4 +287,65 @@ mod tests {
             "{verdict:?}"
         );
     }
+
+    /// What is proposed for this role in a table of these columns.
+    fn proposed(role: Role, columns: &[(&str, Sort)]) -> Option<String> {
+        propose(&table("msgs", columns)).0.column(role).map(str::to_owned)
+    }
+
+    #[test]
+    fn a_column_that_cannot_hold_what_its_name_says_is_passed_over() {
+        for (role, name, suits, other) in [
+            (Role::CreatedAt, "created_at", &[Sort::Time, Sort::Text][..], &[Sort::Bytes][..]),
+            (Role::UpdatedAt, "updated_at", &[Sort::NaiveTime, Sort::Integer], &[Sort::Uuid]),
+            (Role::Sequence, "position", &[Sort::Integer], &[Sort::Text, Sort::Time]),
+            (Role::Attempts, "attempts", &[Sort::Integer], &[Sort::Json]),
+            (Role::Topic, "topic", &[Sort::Text, Sort::Other], &[Sort::Integer]),
+            (Role::Headers, "headers", &[Sort::Text, Sort::Json], &[Sort::Integer]),
+            (Role::Payload, "payload", &[Sort::Text, Sort::Bytes, Sort::Json], &[]),
+        ] {
+            for sort in suits {
+                assert_eq!(proposed(role, &[(name, *sort)]).as_deref(), Some(name), "{sort:?}");
+            }
+            for sort in other {
+                assert_eq!(proposed(role, &[(name, *sort)]), None, "{role:?} {sort:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_type_is_told_by_another_column_than_the_topic_or_not_at_all() {
+        let both = [("event_type", Sort::Text), ("type", Sort::Text)];
+        assert_eq!(proposed(Role::Topic, &both).as_deref(), Some("event_type"));
+        assert_eq!(proposed(Role::Type, &both).as_deref(), Some("type"));
+        assert_eq!(proposed(Role::Type, &both[..1]), None);
+    }
+
+    #[test]
+    fn of_two_roles_with_the_same_column_the_first_keeps_it() {
+        let mut mapping = Mapping::new(TableName::parse("t").unwrap()).with(Role::Type, "topic");
+        only_one_role(&mut mapping);
+        let roles: Vec<Role> = mapping.columns.keys().copied().collect();
+        assert_eq!(roles, [Role::Id, Role::Topic, Role::Payload]);
+    }
+
+    #[test]
+    fn a_column_of_states_is_pointed_out() {
+        let with = |name| propose(&table("msgs", &[("id", Sort::Uuid), (name, Sort::Text)])).1;
+        let notes = with("Status");
+        assert!(notes.iter().any(|note| note.starts_with("Status looks like")), "{notes:?}");
+        assert_eq!(with("topic"), [""; 0]);
+    }
+
+    #[test]
+    fn a_documented_table_is_known_without_the_columns_it_may_lack() {
+        let mapping = Preset::SmartEdify.mapping(TableName::parse("outbox_events").unwrap());
+        let needed = |role: &Role| !role.is_failure() && *role != Role::UpdatedAt;
+        let there = mapping.columns.iter().filter(|(role, _)| needed(role));
+        let columns: Vec<_> = there.map(|(_, name)| (name.as_str(), Sort::Text)).collect();
+        let (_, notes) = propose(&table("outbox_events", &columns));
+        assert!(notes[0].contains("smartedify"), "{notes:?}");
+        let (_, notes) = propose(&table("outbox_events", &columns[1..]));
+        assert!(!notes.iter().any(|note| note.contains("preset")), "{notes:?}");
+    }
 }

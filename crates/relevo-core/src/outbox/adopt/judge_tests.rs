@@ -1,0 +1,278 @@
+//! What a mapping is told of its table: problems, notes, the order, the index that is missing.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use super::*;
+
+fn name(text: &str) -> TableName {
+    TableName::parse(text).unwrap()
+}
+
+fn column(name: &str) -> ColumnShape {
+    ColumnShape {
+        name: name.into(),
+        sort: Sort::Text,
+        type_name: "text".into(),
+        nullable: true,
+        default: None,
+        sequence_step: None,
+        generated: false,
+    }
+}
+
+fn index(columns: &[&str], unique: bool, condition: Option<&str>) -> IndexShape {
+    let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+    IndexShape { columns, unique, condition: condition.map(str::to_owned) }
+}
+
+/// A table of these columns, known by its `id`.
+fn table(columns: &[&str]) -> TableShape {
+    let mut shape = TableShape::named(name("shop.outbox"));
+    shape.columns = columns.iter().map(|name| column(name)).collect();
+    shape.indices = vec![index(&["id"], true, None)];
+    shape
+}
+
+fn plain() -> Mapping {
+    Mapping::new(name("shop.outbox"))
+}
+
+fn marking() -> Mapping {
+    plain().with(Role::PublishedAt, "sent_at")
+}
+
+fn with_states(mapping: Mapping) -> Mapping {
+    let pending = vec!["NEW".into(), "it's".into()];
+    let status = Status { column: "state".into(), pending, published: "SENT".into(), dead: None };
+    Mapping { status: Some(status), ..mapping }
+}
+
+fn deleting() -> Mapping {
+    Mapping { delete: true, ..plain() }
+}
+
+fn all() -> TableShape {
+    table(&["id", "topic", "payload", "key", "sent_at", "made_at", "seq", "state", "tries"])
+}
+
+fn problems(mapping: &Mapping, table: &TableShape) -> Vec<String> {
+    judge(mapping, table, None).problems
+}
+
+#[test]
+fn only_an_order_by_times_or_ids_is_no_promise() {
+    let sequence = KeyOrder::Sequence { column: "seq".into() };
+    let approximate = KeyOrder::Approximate { columns: vec!["made_at".into(), "id".into()] };
+    for (order, sound, says) in [
+        (sequence, true, "seq is drawn from a sequence"),
+        (KeyOrder::CommitTime, true, "track_commit_timestamp"),
+        (KeyOrder::RowNumber, true, "one transaction writes at a time"),
+        (approximate, false, "APPROXIMATE, by made_at, id:"),
+    ] {
+        assert_eq!(order.is_sound(), sound, "{order:?}");
+        assert!(order.describe().contains(says), "{}", order.describe());
+    }
+}
+
+#[test]
+fn what_becomes_of_a_confirmed_row_is_said() {
+    for (mapping, kept) in [
+        (plain(), "is noted beside the table in the transaction"),
+        (marking(), "is marked in the transaction"),
+        (deleting(), "is deleted in the transaction"),
+    ] {
+        let loss = judge(&mapping, &all(), None).loss;
+        assert!(loss.starts_with("none: ") && loss.contains(kept), "{loss}");
+    }
+}
+
+#[test]
+fn a_row_must_be_known_by_a_unique_index() {
+    assert_eq!(problems(&plain(), &all()), [""; 0]);
+    let unknown = [
+        vec![],
+        vec![index(&["id"], false, None)],
+        vec![index(&["topic"], true, None)],
+        vec![index(&["id"], false, None), index(&["topic"], true, None)],
+    ];
+    for indices in unknown {
+        let shape = TableShape { indices, ..all() };
+        let problems = problems(&plain(), &shape);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].starts_with("no unique index has its column \"id\""), "{problems:?}");
+    }
+}
+
+#[test]
+fn a_right_is_asked_for_only_where_it_is_needed() {
+    let denied = ["SELECT", "UPDATE", "DELETE", "INSERT"].map(str::to_owned).to_vec();
+    let shape = TableShape { denied, ..all() };
+    let lacks = |mapping: Mapping| {
+        let found = problems(&mapping, &shape);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0].clone()
+    };
+    let lacking =
+        |rights| format!("this user lacks {rights}: GRANT {rights} ON \"shop\".\"outbox\"");
+    assert_eq!(lacks(plain()), lacking("SELECT"));
+    assert_eq!(lacks(marking()), lacking("SELECT, UPDATE"));
+    assert_eq!(lacks(deleting()), lacking("SELECT, UPDATE, DELETE"));
+    let burying = plain().dead_letters(name("shop.dead"));
+    assert_eq!(lacks(burying), lacking("SELECT, UPDATE, DELETE, INSERT"));
+    let only = TableShape { denied: vec!["DELETE".into(), "INSERT".into()], ..all() };
+    assert_eq!(problems(&marking(), &only), [""; 0]);
+}
+
+#[test]
+fn a_computed_column_cannot_be_a_mark() {
+    let mut shape = all();
+    for column in &mut shape.columns {
+        column.generated = ["sent_at", "topic"].contains(&column.name.as_str());
+    }
+    let told = problems(&marking().with(Role::Attempts, "tries"), &shape);
+    assert_eq!(told, ["its column \"sent_at\" (published_at) is generated"]);
+}
+
+/// The beginnings of what is worth knowing.
+fn notes(mapping: &Mapping, table: &TableShape) -> Vec<String> {
+    let start = |note: String| note.split([':', ';']).next().unwrap_or_default().to_owned();
+    judge(mapping, table, None).notes.into_iter().map(start).collect()
+}
+
+const NO_KEY: &str = "no key";
+const NOT_TOLD: &str = "the table does not tell what was relayed";
+const DEAD_STAY: &str = "rows that fail for good stay as they are";
+
+#[test]
+fn what_a_table_does_not_tell_is_worth_a_note() {
+    assert_eq!(notes(&plain(), &all()), [NO_KEY, NOT_TOLD, DEAD_STAY]);
+    assert_eq!(notes(&marking(), &all()), [NO_KEY, DEAD_STAY]);
+    let keyed = marking().with(Role::Key, "key");
+    assert_eq!(notes(&keyed, &all()), [DEAD_STAY]);
+    assert_eq!(notes(&marking().key_in_payload(["id"]), &all()), [DEAD_STAY]);
+    assert_eq!(notes(&keyed.dead_letters(name("shop.dead")), &all()), [""; 0]);
+}
+
+#[test]
+fn a_sequence_that_tells_no_order_is_worth_a_note_unless_rows_tell_it() {
+    let mapping =
+        marking().with(Role::Key, "key").with(Role::Sequence, "seq").dead_letters(name("dead"));
+    let of_step = |sequence_step, rows_are_in_commit_order| {
+        let mut shape = TableShape { rows_are_in_commit_order, ..all() };
+        for column in shape.columns.iter_mut().filter(|column| column.name == "seq") {
+            column.sequence_step = sequence_step;
+        }
+        notes(&mapping, &shape)
+    };
+    assert_eq!(of_step(None, false), ["seq has no sequence"]);
+    assert_eq!(of_step(Some(32), false), ["sessions take 32 numbers of seq at once"]);
+    for (step, in_order) in [(Some(1), false), (None, true), (Some(32), true)] {
+        assert_eq!(of_step(step, in_order), [""; 0], "{step:?} {in_order}");
+    }
+}
+
+fn missing(mapping: &Mapping, table: &TableShape) -> Vec<String> {
+    judge(mapping, table, None).missing_indices
+}
+
+fn of(columns: &str, pending: &str) -> [String; 1] {
+    let name = r#"CREATE INDEX "outbox_pending" ON "shop"."outbox""#;
+    [format!("{name} ({columns}) WHERE {pending}")]
+}
+
+const UNSENT: &str = r#""sent_at" IS NULL"#;
+
+/// The table with this index beside that of its `id`.
+fn indexed(shape: TableShape, more: IndexShape) -> TableShape {
+    let mut shape = shape;
+    shape.indices.push(more);
+    shape
+}
+
+#[test]
+fn an_index_is_missing_where_marked_rows_would_be_sorted_all() {
+    assert_eq!(missing(&marking(), &all()), of(r#""id""#, UNSENT));
+    let timed = marking().with(Role::CreatedAt, "made_at");
+    assert_eq!(missing(&timed, &all()), of(r#""made_at""#, UNSENT));
+    let states = r#""sent_at" IS NULL AND "state" IN ('NEW', 'it''s')"#;
+    assert_eq!(missing(&with_states(marking()), &all()), of(r#""id""#, states));
+    for mapping in [plain(), deleting()] {
+        assert_eq!(missing(&mapping, &all()), [""; 0], "nothing stays that is not pending");
+    }
+}
+
+#[test]
+fn an_order_by_a_column_needs_an_index_of_what_is_pending_by_that_column() {
+    let mut shape = all();
+    shape.columns[6].sequence_step = Some(1);
+    let mapping = marking().with(Role::Sequence, "seq").with(Role::CreatedAt, "made_at");
+    assert_eq!(missing(&mapping, &shape), of(r#""seq""#, UNSENT));
+    let with = |more| missing(&mapping, &indexed(shape.clone(), more));
+    assert_eq!(with(index(&["seq"], false, Some(UNSENT))), [""; 0]);
+    for other in [
+        index(&["made_at"], false, Some(UNSENT)),
+        index(&["seq"], false, None),
+        index(&["sent_at"], false, None),
+    ] {
+        assert_eq!(with(other.clone()).len(), 1, "{other:?}");
+    }
+}
+
+#[test]
+fn where_no_column_tells_the_order_any_index_of_what_is_pending_serves() {
+    let shape = TableShape { commit_times: true, ..all() };
+    let mapping = with_states(marking());
+    let with = |more| missing(&mapping, &indexed(shape.clone(), more));
+    for serves in [
+        index(&["topic"], false, Some(UNSENT)),
+        index(&["sent_at"], false, None),
+        index(&["state"], false, None),
+    ] {
+        assert_eq!(with(serves.clone()), [""; 0], "{serves:?}");
+    }
+    assert_eq!(with(index(&["topic"], false, None)).len(), 1);
+}
+
+#[test]
+fn what_is_pending_is_said_as_sql() {
+    assert_eq!(plain().pending_sql("t"), "true");
+    assert_eq!(marking().pending_sql("t"), r#"t."sent_at" IS NULL"#);
+    assert_eq!(with_states(plain()).pending_sql("t"), r#"t."state" IN ('NEW', 'it''s')"#);
+}
+
+/// What keeps rows from being moved into a table of dead letters that has these columns.
+fn burying(columns: Vec<ColumnShape>) -> Vec<String> {
+    let mut mapping = plain().dead_letters(name("shop.dead"));
+    mapping.dead_letters.as_mut().unwrap().columns.insert(Role::Error, "why".into());
+    let mut dead = TableShape::named(name("shop.dead"));
+    dead.columns = columns;
+    judge(&mapping, &all(), Some(&dead)).problems
+}
+
+fn needed(name: &str) -> ColumnShape {
+    ColumnShape { nullable: false, ..column(name) }
+}
+
+#[test]
+fn a_table_of_dead_letters_must_have_the_rows_id_and_what_it_is_said_to_have() {
+    assert_eq!(burying(vec![needed("id"), needed("why")]), [""; 0]);
+    let told = burying(vec![needed("why")]);
+    assert_eq!(told, ["shop.dead has no column \"id\" to know a row by"]);
+    let told = burying(vec![column("id")]);
+    assert_eq!(told, ["shop.dead has no column \"why\" (error)"]);
+}
+
+#[test]
+fn a_table_of_dead_letters_must_not_need_what_nobody_fills() {
+    let with = |more| burying(vec![needed("id"), needed("why"), needed("topic"), more]);
+    let told = with(needed("buried_by"));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("shop.dead needs \"buried_by\", which the table has not"));
+    for fine in [
+        column("buried_by"),
+        ColumnShape { default: Some("now()".into()), ..needed("buried_by") },
+        ColumnShape { generated: true, ..needed("buried_by") },
+    ] {
+        assert_eq!(with(fine.clone()), [""; 0], "{fine:?}");
+    }
+}
