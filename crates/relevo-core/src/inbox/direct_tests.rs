@@ -17,6 +17,8 @@ use std::sync::Mutex;
 struct Seen {
     told: Vec<&'static str>,
     fails: Vec<(&'static str, Kind)>,
+    /// How long a savepoint takes.
+    savepoint_takes: Duration,
 }
 
 /// A transaction of it may be held open for so many milliseconds.
@@ -68,6 +70,8 @@ impl<const HOLD: u64> TxDriver for Scripted<HOLD> {
     }
 
     async fn savepoint(tx: &mut Self::Tx<'_>) -> Result<()> {
+        let takes = tx.0.lock().unwrap().savepoint_takes;
+        tokio::time::sleep(takes).await;
         tx.step("savepoint")
     }
 
@@ -156,25 +160,22 @@ impl<const HOLD: u64> Store for Apart<HOLD> {
     }
 }
 
-/// Does what the event's key says, in its time.
+/// Does what the event's key says.
 struct Works {
     slow: bool,
-    takes: Duration,
     limit: Duration,
     before: Option<Outcome>,
 }
 
 impl Default for Works {
     fn default() -> Self {
-        let limit = Duration::from_secs(10);
-        Self { slow: false, takes: Duration::ZERO, limit, before: None }
+        Self { slow: false, limit: Duration::from_secs(20), before: None }
     }
 }
 
 impl<const HOLD: u64> Handler<Scripted<HOLD>> for Works {
     async fn handle(&self, event: &Event, effect: &mut Effect<'_, Scripted<HOLD>>) -> Answer {
         effect.tx().await?.step("handle")?;
-        tokio::time::sleep(self.takes).await;
         match event.order_key().as_str() {
             "bad" => Err(Failure::retry_after(Duration::from_secs(1), "no paper")),
             "skip" => Ok(Settled::Skip("not ours".into())),
@@ -285,9 +286,9 @@ async fn what_is_not_done_in_a_shared_transaction_is_undone_and_nothing_else() {
 
 #[tokio::test]
 async fn a_shared_transaction_takes_in_no_more_after_a_quarter_of_what_it_may_be_held() {
-    let driver = Scripted::<4_000>::default();
-    let handler = Works { takes: Duration::from_millis(1_050), ..Works::default() };
-    let (change, rest) = recorded(deliver(&driver, handler, page(&["a", "b"])).await);
+    let driver = Scripted::<2_000>::default();
+    driver.0.lock().unwrap().savepoint_takes = Duration::from_millis(520);
+    let (change, rest) = recorded(deliver(&driver, Works::default(), page(&["a", "b"])).await);
     assert_eq!((change.delivered, rest.len()), (1, 1));
 }
 
