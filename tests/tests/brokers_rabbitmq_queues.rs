@@ -12,6 +12,8 @@ use relevo_testkit::services::{self, RabbitMq};
 use relevo_testkit::{PATIENCE, eventually};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Longer than a message takes that comes at all, if it may.
@@ -172,6 +174,97 @@ fn queues_by_hash_keep_the_order_of_every_key() {
         let used: BTreeSet<&str> = keys.values().map(|places| places[0].0.as_str()).collect();
         assert_eq!(used.len(), 2, "twelve keys in one of two queues");
     });
+}
+
+/// A consumer at work, one message after the other, until it is told to leave. Then it has another message in hand.
+async fn work(
+    name: &'static str,
+    mut receiver: Box<dyn Receiver>,
+    leave: Arc<AtomicBool>,
+    log: Arc<Mutex<Vec<Worked>>>,
+) {
+    loop {
+        let next = tokio::time::timeout(QUIET, receiver.next(1)).await;
+        if leave.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(received) = next else { continue };
+        let Received::Messages { messages, .. } = received.unwrap() else { continue };
+        // Whoever else has one of its key at the same time is seen.
+        tokio::task::yield_now().await;
+        let key = messages[0].header("cloudEvents_partitionkey").unwrap().to_owned();
+        log.lock().unwrap().push(Worked { by: name, key, number: number(&messages[0]) });
+        done(&mut receiver, &messages[0]).await;
+    }
+}
+
+struct Worked {
+    by: &'static str,
+    key: String,
+    number: usize,
+}
+
+/// First copies of each key in their order, and nothing is missing.
+fn assert_in_order(log: &[Worked]) {
+    for key in (0..KEYS).map(|key| format!("key-{key}")) {
+        let mut seen = BTreeSet::new();
+        let of_key = log.iter().filter(|worked| worked.key == key).map(|worked| worked.number);
+        let first: Vec<usize> = of_key.filter(|number| seen.insert(*number)).collect();
+        assert!(first.is_sorted() && first.len() == COUNT / KEYS, "{key}: {first:?}");
+    }
+}
+
+#[test]
+fn consumers_of_queues_by_hash_share_the_work_and_one_that_stands_by_takes_over() {
+    run(async || {
+        let queue = json!({"bind": {"events": ["1"]}, "single_active_consumer": true});
+        let queues = json!({"jobs.1": queue, "jobs.2": queue});
+        let Some(config) = with_queues("hash", queues).await else { return };
+        let subscriber = |queue: &str| RabbitMqSubscriber::new(config.clone(), queue).prefetch(5);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let leaves: [Arc<AtomicBool>; 3] = Default::default();
+        let at_work = async |name, subscriber: RabbitMqSubscriber, leave: &Arc<AtomicBool>| {
+            let receiver = subscriber.open().await.unwrap();
+            tokio::spawn(work(name, receiver, leave.clone(), log.clone()))
+        };
+        let first = at_work("first", subscriber("jobs.1"), &leaves[0]).await;
+        let second = at_work("second", subscriber("jobs.2"), &leaves[1]).await;
+        // It comes last: both queues have their consumer.
+        let both = subscriber("jobs.1").queue("jobs.2");
+        let third = at_work("third", both, &leaves[2]).await;
+        let publisher = RabbitMqPublisher::new(config.clone());
+        let mut first = Some(first);
+        for n in 0..COUNT {
+            let event = event(&format!("key-{}", n % KEYS), n);
+            assert_eq!(publish(&publisher, &event).await, Confirm::Stored);
+            if n == COUNT / 2 {
+                shares(&log, &["first", "second"]).await;
+                assert!(log.lock().unwrap().iter().all(|it| it.by != "third"), "it stands by");
+                leaves[0].store(true, Ordering::SeqCst);
+                first.take().unwrap().await.unwrap();
+            }
+        }
+        shares(&log, &["first", "second", "third"]).await;
+        eventually("all of it", async || {
+            let log = log.lock().unwrap();
+            let distinct: BTreeSet<usize> = log.iter().map(|worked| worked.number).collect();
+            (distinct.len() == COUNT).then_some(())
+        })
+        .await;
+        leaves.iter().for_each(|leave| leave.store(true, Ordering::SeqCst));
+        second.await.unwrap();
+        third.await.unwrap();
+        assert_in_order(&log.lock().unwrap());
+    });
+}
+
+/// Each of them has worked.
+async fn shares(log: &Mutex<Vec<Worked>>, names: &[&str]) {
+    eventually(&format!("shares of {names:?}"), async || {
+        let log = log.lock().unwrap();
+        names.iter().all(|name| log.iter().any(|worked| worked.by == *name)).then_some(())
+    })
+    .await;
 }
 
 const COUNT: usize = 120;
