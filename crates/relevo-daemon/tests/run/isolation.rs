@@ -4,6 +4,7 @@ use crate::nats::{payloads, shared};
 use crate::rabbitmq::Shop;
 use crate::support::{Daemon, Endpoint, eventually, publish, run_cli, store};
 use relevo_brokers::nats::NatsConfig;
+use relevo_core::dead_letters::{DeadFilter, Operate};
 use relevo_stores::sqlite::SqliteStore;
 use relevo_testkit::services::{Nats, Proxy, unique_name};
 use rustix::process::Signal;
@@ -131,6 +132,7 @@ async fn a_broker_or_store_that_is_down_neither_stops_nor_delays_the_others_and_
     place(&store, &wave).await;
     fleet.the_healthy_have(&wave).await;
     they_are_shown(&daemon, folder.path()).await;
+    nothing_is_parked(&store, &["rabbit", "nowhere", "silent"]).await;
     fleet.rabbit_comes_back(&daemon, &wave).await;
 
     // The same in the middle of the run, when it has worked before.
@@ -142,6 +144,17 @@ async fn a_broker_or_store_that_is_down_neither_stops_nor_delays_the_others_and_
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end().await.code(), Some(0), "{}", daemon.said());
     assert!(!daemon.said().contains("s3cret"), "{}", daemon.said());
+}
+
+/// What cannot be reached is not the events' fault: no key of these waits behind a failed event, nothing is given up.
+pub(crate) async fn nothing_is_parked(store: &SqliteStore, subscriptions: &[&str]) {
+    let status = store.status().await.unwrap().subscriptions;
+    for name in subscriptions {
+        let found = status.iter().find(|it| it.name == *name).unwrap();
+        assert_eq!((found.parked_keys, found.parked_events), (0, 0), "{name}");
+    }
+    let letters = store.dead_letters(&DeadFilter::default(), None, 10).await.unwrap();
+    assert!(letters.is_empty(), "{letters:?}");
 }
 
 pub(crate) async fn metric(daemon: &Daemon, name: &str, subscription: &str) -> Option<f64> {

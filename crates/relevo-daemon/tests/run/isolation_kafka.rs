@@ -1,11 +1,14 @@
 //! Kafka among other brokers in one process: what fails there is not felt by them, and the other way round.
 
-use crate::isolation::{EVENTS, breaker, complete_and_in_order, metric, number, place};
+use crate::isolation::{
+    EVENTS, breaker, complete_and_in_order, metric, nothing_is_parked, number, place,
+};
 use crate::kafka::{self, messages};
 use crate::nats::{payloads, shared};
 use crate::rabbitmq::Shop;
 use crate::support::{Daemon, Endpoint, eventually, run_cli, store};
 use relevo_brokers::nats::NatsConfig;
+use relevo_core::dead_letters::Operate;
 use relevo_testkit::services::{self, Kafka, Nats, Proxy, unique_name};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -157,6 +160,7 @@ async fn kafka_and_the_others_do_not_feel_each_others_outages_and_all_catch_up()
     place(&store, &wave).await;
     fleet.the_others_have(&wave).await;
     only_these_are_down(&daemon, &["kafka"]).await;
+    nothing_is_parked(&store, &["kafka"]).await;
     tokio::task::block_in_place(|| fleet.kafka.restart()).unwrap();
     fleet.kafka_has(&wave).await;
     only_these_are_down(&daemon, &[]).await;
@@ -181,6 +185,13 @@ async fn kafka_and_the_others_do_not_feel_each_others_outages_and_all_catch_up()
     fleet.the_others_have(&wave).await;
     only_these_are_down(&daemon, &[]).await;
     all_have_confirmed(&daemon, &wave).await;
+    // What was on its way when a connection broke is unknown: it was parked, and tried again.
+    eventually("nothing is parked any more", || async {
+        let status = store.status().await.unwrap().subscriptions;
+        status.iter().all(|it| it.parked_keys == 0).then_some(())
+    })
+    .await;
+    nothing_is_parked(&store, &["kafka", "rabbit", "nats", "hook"]).await;
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end().await.code(), Some(0), "{}", daemon.said());
 }

@@ -1,10 +1,11 @@
 //! `relevo run` with a real NATS behind `nats://` and `tls://`.
 
+use crate::isolation::nothing_is_parked;
 use crate::support::{Daemon, configure, eventually, publish, run_cli, store};
 use relevo_brokers::nats::{NatsConfig, NatsConsumer, NatsSubscriber};
 use relevo_core::broker::{Incoming, Received, Settle, Subscriber};
 use relevo_testkit::services::{
-    self, Certificates, ClientCertificates, Nats, NatsLogin, NatsOptions, unique_name,
+    self, Certificates, ClientCertificates, Nats, NatsLogin, NatsOptions, Proxy, unique_name,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -91,6 +92,32 @@ async fn events_arrive_in_the_stream_in_the_order_of_their_key() {
     }
     let said = daemon.said();
     assert!(!said.contains("relevo:relevo") && said.contains("hook (nats://127.0.0.1:"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_nats_cannot_be_reached_nothing_is_parked_and_all_arrives_afterwards() {
+    let Some(server) = shared().await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    let (stream, prefix) = (unique_name("SHOP"), unique_name("shop"));
+    let options = format!("subject_prefix = \"{prefix}\"\n");
+    with_stream(folder.path(), &proxy.url(&server.url()), &options, &stream, &prefix);
+    let applied = run_cli(folder.path(), &["topology", "apply"]).await;
+    assert_eq!(applied.code, 0, "{}", applied.err);
+    proxy.refuse();
+    let store = store(folder.path()).await;
+    let daemon = Daemon::start(folder.path(), &[]).await;
+    for n in 0..10 {
+        publish(&store, &format!("order-{n}"), n).await;
+    }
+    eventually("the breaker opens", || async {
+        daemon.metric("relevo_breaker_open{").await.filter(|open| *open == 1.0)
+    })
+    .await;
+    nothing_is_parked(&store, &["hook"]).await;
+    proxy.heal();
+    let config = NatsConfig::to(&server.url()).unwrap();
+    assert_eq!(payloads(config, &stream, 10).await.len(), 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]
