@@ -272,6 +272,14 @@ impl BrokerWorld for World {
         Ok(Arc::new(KafkaSubscriber::new(self.config()?, consumer)))
     }
 
+    fn sent_bytes(&self) -> Option<u64> {
+        Some(self.proxy().replied_bytes())
+    }
+
+    fn reads_ahead(&self) -> bool {
+        true
+    }
+
     async fn stored(&self) -> Result<usize> {
         Ok(self.counts(&self.name)?.iter().sum::<i64>() as usize)
     }

@@ -129,7 +129,8 @@ impl BrokerWorld for World {
 
     async fn fault(&self, fault: Fault) -> Result<()> {
         match fault {
-            Fault::Cut => self.broker.restart(),
+            // Within a process nobody falls silent: who is forgotten is told.
+            Fault::Cut | Fault::Forgotten => self.broker.restart(),
             Fault::Unreachable => self.broker.fail(Failing::Down),
             Fault::Silence | Fault::WithholdsAnswers | Fault::HoldsAnswers => {
                 self.broker.fail(Failing::Hangs);

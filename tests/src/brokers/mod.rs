@@ -20,6 +20,7 @@ fn spoil(proxy: &Proxy, fault: Fault) -> Result<()> {
         Fault::Cut => proxy.cut(),
         Fault::Unreachable => proxy.refuse(),
         Fault::Silence => proxy.half_open(),
+        Fault::Forgotten => proxy.forget(),
         Fault::LosesAnswerTo(text) => proxy.lose_reply_to(&text),
         Fault::WithholdsAnswers => proxy.lose_replies(),
         Fault::HoldsAnswers => proxy.hold_replies(),

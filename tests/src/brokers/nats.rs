@@ -124,9 +124,14 @@ impl BrokerWorld for World {
         let consumer = NatsConsumer::new(self.name.as_str(), "worker")
             .window(consuming.max_unsettled, consuming.max_unsettled_bytes)
             .ack_wait(consuming.dead_after)
+            // Silence is noticed when two of them, or three pings, are missing.
             .heartbeat(Duration::from_secs(1))
             .dead_letters(format!("{}_dead", self.name));
         Ok(Arc::new(NatsSubscriber::new(self.config()?, consumer)))
+    }
+
+    fn sent_bytes(&self) -> Option<u64> {
+        Some(self.proxy.replied_bytes())
     }
 
     async fn stored(&self) -> Result<usize> {

@@ -8,7 +8,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, ByteArray, FieldTable, LongString};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
 use relevo_brokers::rabbitmq::{
-    BINDING, DeadLetterTo, RabbitMqConfig, RabbitMqPublisher, RabbitMqSubscriber,
+    BINDING, DeadLetterTo, RabbitMqConfig, RabbitMqPublisher, RabbitMqSubscriber, Rung,
 };
 use relevo_core::broker::cloudevents::Binding;
 use relevo_core::broker::{Capabilities, Publisher, Subscriber};
@@ -21,9 +21,12 @@ use std::time::Duration;
 
 const EXCHANGE: &str = "events";
 const QUEUE: &str = "jobs";
+const OTHER: &str = "others";
 const EXCLUSIVE: &str = "jobs.one-at-a-time";
+const WAITING: &str = "jobs.wait";
 const DEAD: &str = "jobs.dead";
 const MAX_BYTES: usize = 65_536;
+const DELAY: Duration = Duration::from_secs(2);
 
 /// The kind of queue that the cases run on.
 #[derive(Debug, Clone, Copy)]
@@ -101,9 +104,31 @@ impl World {
     }
 
     fn config(&self) -> Result<RabbitMqConfig> {
-        let config = RabbitMqConfig::to(&self.proxy.url(&self.direct))?;
+        self.config_with("")
+    }
+
+    fn config_with(&self, parameters: &str) -> Result<RabbitMqConfig> {
+        let url = format!("{}{parameters}", self.proxy.url(&self.direct));
+        let config = RabbitMqConfig::to(&url)?;
         Ok(config.exchange(EXCHANGE).max_message_bytes(MAX_BYTES).source("tests"))
     }
+
+    /// Silence is noticed when two heartbeats are missing.
+    fn noticing(&self, consuming: Consuming) -> Result<RabbitMqConfig> {
+        match consuming.broker_dead_after {
+            Some(time) => self.config_with(&format!("?heartbeat={}", time.as_secs().max(1))),
+            None => self.config(),
+        }
+    }
+}
+
+fn now<T>(work: impl Future<Output = T>) -> T {
+    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work))
+}
+
+/// One rung, and what is to wait for longer waits in its consumer.
+fn ladder() -> Vec<Rung> {
+    vec![Rung { delay: DELAY, queue: WAITING.into() }]
 }
 
 async fn declare_exchange(channel: &Channel) -> Result<()> {
@@ -121,7 +146,8 @@ impl BrokerWorld for World {
 
     fn capabilities(&self) -> Capabilities {
         RabbitMqConfig::to("amqp://localhost")
-            .map(|config| RabbitMqPublisher::new(config).capabilities())
+            .map(|config| RabbitMqSubscriber::new(config, QUEUE).retry_ladder(ladder()))
+            .map(|subscriber| subscriber.capabilities())
             .unwrap_or_default()
     }
 
@@ -154,15 +180,32 @@ impl BrokerWorld for World {
         let queue = if consuming.exclusive { EXCLUSIVE } else { QUEUE };
         let to = DeadLetterTo { exchange: String::new(), routing_key: Some(DEAD.into()) };
         let prefetch = u16::try_from(consuming.max_unsettled).map_err(error)?;
-        let subscriber = RabbitMqSubscriber::new(self.config()?, queue);
+        let subscriber = RabbitMqSubscriber::new(self.noticing(consuming)?, queue);
         let subscriber = subscriber.prefetch(prefetch).dead_letters(to);
-        let subscriber = Arc::new(subscriber.prefetch_bytes(consuming.max_unsettled_bytes));
+        let mut subscriber = subscriber.prefetch_bytes(consuming.max_unsettled_bytes);
         if consuming.exclusive {
-            tokio::task::block_in_place(|| {
-                tokio::runtime::Handle::current().block_on(self.make_exclusive())
-            })?;
+            now(self.make_exclusive())?;
         }
-        Ok(subscriber)
+        if consuming.delays_at_broker {
+            now(self.make_waiting())?;
+            subscriber = subscriber.retry_ladder(ladder());
+        }
+        Ok(Arc::new(subscriber))
+    }
+
+    async fn several_sources(
+        &self,
+        consuming: Consuming,
+    ) -> Result<(Arc<dyn Subscriber>, Vec<String>)> {
+        let (_connection, channel) = self.admin().await?;
+        self.declare(&channel, OTHER, "other.#", FieldTable::default()).await?;
+        let prefetch = u16::try_from(consuming.max_unsettled).map_err(error)?;
+        let subscriber = RabbitMqSubscriber::new(self.config()?, QUEUE).queue(OTHER);
+        Ok((Arc::new(subscriber.prefetch(prefetch)), vec![self.topic(), "other.made".into()]))
+    }
+
+    fn sent_bytes(&self) -> Option<u64> {
+        Some(self.proxy.replied_bytes())
     }
 
     async fn stored(&self) -> Result<usize> {
@@ -261,5 +304,16 @@ impl World {
         let mut arguments = FieldTable::default();
         arguments.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
         self.declare(&channel, EXCLUSIVE, "jobs.#", arguments).await
+    }
+
+    /// A queue whose messages go back when their time is over.
+    async fn make_waiting(&self) -> Result<()> {
+        let (_connection, channel) = self.admin().await?;
+        let mut arguments = FieldTable::default();
+        let time = i32::try_from(DELAY.as_millis()).map_err(error)?;
+        arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(time));
+        arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
+        arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(QUEUE.into()));
+        self.declare(&channel, WAITING, "wait.never-by-topic", arguments).await
     }
 }

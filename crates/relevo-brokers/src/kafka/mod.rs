@@ -46,6 +46,7 @@ fn capabilities() -> Capabilities {
     can.refuses_unroutable = true;
     can.ordered = true;
     can.order_on_retry = true;
+    can.several_sources = true;
     can.exclusive_sources = true;
     can.stable_position = true;
     can

@@ -135,6 +135,7 @@ fn capabilities() -> Capabilities {
     can.consumes = true;
     can.refuses_unroutable = true;
     can.ordered = true;
+    can.delays_at_broker = true;
     can.exclusive_sources = true;
     can.stable_position = true;
     can.refuses_when_full = true;

@@ -46,6 +46,7 @@ fn capabilities(max_unsettled: usize) -> Capabilities {
     can.drops_duplicates = true;
     can.ordered = true;
     can.order_on_retry = max_unsettled == 1;
+    can.delays_at_broker = true;
     can.stable_position = true;
     can.refuses_when_full = true;
     can

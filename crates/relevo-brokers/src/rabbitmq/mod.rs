@@ -41,6 +41,7 @@ fn capabilities() -> Capabilities {
     can.durable = true;
     can.refuses_unroutable = true;
     can.ordered = true;
+    can.several_sources = true;
     can.exclusive_sources = true;
     can.refuses_when_full = true;
     can

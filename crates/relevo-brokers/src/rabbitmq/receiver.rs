@@ -24,6 +24,10 @@ use tokio::time::{Instant, sleep_until};
 const REASON_BYTES: usize = 4096;
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
+/// So often a receiver with a paused queue looks whether its connection is there.
+const LOOK: Duration = Duration::from_secs(1);
+const FAR: Duration = Duration::from_secs(3600);
+
 /// A queue that is consumed.
 pub(super) struct Queue {
     source: Source,
@@ -166,6 +170,14 @@ impl RabbitMqReceiver {
     fn next_due(&self) -> Option<Instant> {
         let waits = |held: &Held| !self.queues[held.at].paused;
         self.later.iter().find(|(_, held)| waits(held)).map(|((due, _), _)| *due)
+    }
+
+    /// When to look again, whatever the queues say: something that waits is due; and where a queue is paused, and so not
+    /// read, it would not tell that the connection is gone.
+    fn wake(&self) -> Instant {
+        let is_paused = self.queues.iter().any(|queue| queue.paused);
+        let look = Instant::now() + if is_paused { LOOK } else { FAR };
+        self.next_due().map_or(look, |due| due.min(look))
     }
 
     /// The first delivery and whatever else of its queue is here already. Nothing is awaited in between, so nothing
@@ -340,8 +352,7 @@ impl Receiver for RabbitMqReceiver {
             if let Some(received) = self.again() {
                 return Ok(received);
             }
-            let wake =
-                self.next_due().unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let wake = self.wake();
             let found = tokio::select! {
                 found = poll_fn(|context| self.poll(context)) => found,
                 () = sleep_until(wake) => continue,

@@ -111,7 +111,9 @@ impl Subscriber for RabbitMqSubscriber {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities()
+        let mut can = capabilities();
+        can.delays_at_broker = !self.ladder.is_empty();
+        can
     }
 
     fn binding(&self) -> Binding {

@@ -73,6 +73,11 @@ pub struct Capabilities {
     pub ordered: bool,
     /// What the broker itself delivers again ([`Settle::RetryAfter`]) comes before what followed it.
     pub order_on_retry: bool,
+    /// What is to come again later ([`Settle::RetryAfter`]) waits at the broker: it outlives its receiver, and whoever
+    /// consumes when it is due gets it.
+    pub delays_at_broker: bool,
+    /// A receiver may have several sources, and pauses each for itself.
+    pub several_sources: bool,
     /// Several consumers share the work while each source still has one consumer at a time.
     pub exclusive_sources: bool,
     /// A stored message can be told apart by where it is stored: its place is a stable id.

@@ -1,5 +1,9 @@
 //! The way between adapter and broker breaks, falls silent, loses answers.
 
+mod silence;
+
+pub use silence::*;
+
 use super::Rig;
 use super::rig::{assert_quiet, drain, ids, joined, publish, publishing, settle_all, take};
 use super::world::Fault;

@@ -34,7 +34,12 @@ impl Rig {
     }
 
     pub(super) fn keyed(&self, key: &str, n: usize) -> Event {
-        let event = NewEvent::bytes(self.world.topic(), format!("payload {n}").into_bytes());
+        self.keyed_to(&self.world.topic(), key, n)
+    }
+
+    /// The same to another topic of the destination.
+    pub(super) fn keyed_to(&self, topic: &str, key: &str, n: usize) -> Event {
+        let event = NewEvent::bytes(topic, format!("payload {n}").into_bytes());
         Event::stored(event.key(key), chrono::Utc::now())
     }
 

@@ -51,7 +51,7 @@ pub fn run<H: BrokerHarness>(
 }
 
 /// Straight to the terminal: what the test harness captures of a passing test is never seen.
-fn say_skipped(adapter: &str, group: &str, case: &str, need: &str) {
+pub(super) fn say_skipped(adapter: &str, group: &str, case: &str, need: &str) {
     let line = format!("SKIPPED: {group}::{case} on {adapter}, which declares no {need}\n");
     if let Err(error) = std::io::stderr().write_all(line.as_bytes()) {
         panic!("the skip of {case} cannot be printed: {error}");

@@ -32,6 +32,14 @@ pub const BROKER_CAPABILITIES: &[BrokerCapability] = &[
         can.order_on_retry
     }),
     (
+        "delays_at_broker",
+        "what is to come again later waits at the broker, whoever consumes it then",
+        |can| can.delays_at_broker,
+    ),
+    ("several_sources", "a receiver may have several sources, and pauses each for itself", |can| {
+        can.several_sources
+    }),
+    (
         "exclusive_sources",
         "consumers share the work while each source has one consumer at a time",
         |can| can.exclusive_sources,

@@ -50,6 +50,26 @@ pub trait BrokerWorld: Send + Sync {
     /// A subscriber to the destination, where the adapter declares `consumes`.
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>>;
 
+    /// A subscriber whose receivers have several sources, and topics that lead to all of these by the events' keys,
+    /// where the adapter declares `several_sources`.
+    async fn several_sources(
+        &self,
+        consuming: Consuming,
+    ) -> Result<(Arc<dyn Subscriber>, Vec<String>)> {
+        Ok((self.subscriber(consuming)?, vec![self.topic()]))
+    }
+
+    /// How many bytes the broker has sent to all connections so far; `None` if there is nothing between it and the
+    /// adapter where they could be counted.
+    fn sent_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// A receiver is sent as much again as it may hold, before anybody takes it.
+    fn reads_ahead(&self) -> bool {
+        false
+    }
+
     /// How many messages the destination stores, asked of the broker itself. Nobody consumes meanwhile.
     async fn stored(&self) -> Result<usize>;
 
@@ -96,13 +116,25 @@ pub struct Consuming {
     /// A consumer that is silent for so long is taken for dead, where the broker does that by time: what it holds goes
     /// to others.
     pub dead_after: Duration,
+    /// A broker that is silent for about so long is taken for dead, where that can be told; as the adapter has it if
+    /// nothing is said.
+    pub broker_dead_after: Option<Duration>,
+    /// What is to come again later waits at the broker, where the adapter declares `delays_at_broker`.
+    pub delays_at_broker: bool,
 }
 
 impl Consuming {
     /// At most so many unsettled messages; consumers share the destination.
     pub fn at_most(max_unsettled: usize) -> Self {
         let dead_after = Duration::from_secs(6);
-        Self { max_unsettled, max_unsettled_bytes: 64 << 20, exclusive: false, dead_after }
+        Self {
+            max_unsettled,
+            max_unsettled_bytes: 64 << 20,
+            exclusive: false,
+            dead_after,
+            broker_dead_after: None,
+            delays_at_broker: false,
+        }
     }
 
     /// At most so many bytes of them.
@@ -114,6 +146,18 @@ impl Consuming {
     /// Silence means death only after so long.
     pub fn dead_after(mut self, silence: Duration) -> Self {
         self.dead_after = silence;
+        self
+    }
+
+    /// The broker's silence means its death after about so long.
+    pub fn broker_dead_after(mut self, silence: Duration) -> Self {
+        self.broker_dead_after = Some(silence);
+        self
+    }
+
+    /// What is to come again later waits at the broker.
+    pub fn delays_at_broker(mut self) -> Self {
+        self.delays_at_broker = true;
         self
     }
 
@@ -136,6 +180,8 @@ pub enum Fault {
     Unreachable,
     /// Nothing comes through, and nobody says so.
     Silence,
+    /// Every connection of this moment falls silent for ever, and nobody says so; new ones work.
+    Forgotten,
     /// The next message with this text in it reaches the broker; its answer does not come back, and the connection
     /// breaks.
     LosesAnswerTo(String),

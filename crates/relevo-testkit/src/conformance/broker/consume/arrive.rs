@@ -1,11 +1,11 @@
 //! What arrives: everything, in order, at its place; nothing while its source is paused or gone.
 
 use super::id_of;
-use crate::conformance::broker::Rig;
 use crate::conformance::broker::rig::{assert_quiet, drain, ids, next, publish, settle_all, take};
+use crate::conformance::broker::{Consuming, Rig};
 use crate::eventually::PATIENCE;
 use relevo_core::Result;
-use relevo_core::broker::{Confirm, Incoming, Received};
+use relevo_core::broker::{Confirm, Incoming, Received, Source};
 use relevo_core::event::{Event, EventId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -135,6 +135,45 @@ pub async fn a_paused_source_gives_nothing_until_it_is_resumed(rig: &Rig) -> Res
     let left: Vec<EventId> = all.filter(|id| !came.contains(id)).collect();
     drain(rig, &mut receiver, &left).await?;
     Ok(())
+}
+
+/// Those of the paused one come when it is resumed.
+pub async fn while_a_source_is_paused_the_others_go_on(rig: &Rig) -> Result<()> {
+    const WAVE: usize = 40;
+    let (subscriber, topics) = rig.world.several_sources(Consuming::at_most(200)).await?;
+    let publisher = rig.world.publisher()?;
+    // The second wave goes where the first went, each event to the same place.
+    let event = |n: usize| rig.keyed_to(&topics[n % topics.len()], &format!("k{}", n % WAVE), n);
+    let first: Vec<Event> = (0..WAVE).map(event).collect();
+    let second: Vec<Event> = (WAVE..2 * WAVE).map(event).collect();
+    rig.store(&publisher, &first).await;
+    let mut receiver = subscriber.open().await?;
+    let mut sources: BTreeMap<EventId, Source> = BTreeMap::new();
+    while sources.len() < WAVE {
+        let (source, messages) = next(&mut receiver, 50).await?;
+        sources.extend(messages.iter().map(|message| (id_of(rig, message), source.clone())));
+        settle_all(&mut receiver, &messages).await?;
+    }
+    let paused = sources[&first[0].id].clone();
+    receiver.pause(&paused).await?;
+    rig.store(&publisher, &second).await;
+    let pairs = first.iter().zip(&second);
+    let (waits, mut goes_on): (Vec<_>, Vec<_>) =
+        pairs.partition(|(before, _)| sources[&before.id] == paused);
+    assert!(!goes_on.is_empty(), "all of it is of one source");
+    while !goes_on.is_empty() {
+        let (source, messages) = next(&mut receiver, 50).await?;
+        assert_ne!(source, paused, "a paused source gave {messages:?}");
+        let came: BTreeSet<EventId> = messages.iter().map(|m| id_of(rig, m)).collect();
+        goes_on.retain(|(_, event)| !came.contains(&event.id));
+        settle_all(&mut receiver, &messages).await?;
+    }
+    assert_quiet(&mut receiver).await;
+    receiver.resume(&paused).await?;
+    let left: Vec<EventId> = waits.iter().map(|(_, event)| event.id).collect();
+    let came = drain(rig, &mut receiver, &left).await?;
+    assert_eq!(came.len(), left.len(), "each came once");
+    receiver.close().await
 }
 
 /// They are told, or they end; they do not wait forever.

@@ -2,7 +2,7 @@
 
 use super::id_of;
 use crate::conformance::broker::rig::{assert_quiet, drain, ids, settle_all, take};
-use crate::conformance::broker::{Raw, Rig};
+use crate::conformance::broker::{Consuming, Raw, Rig};
 use crate::eventually;
 use crate::eventually::PATIENCE;
 use relevo_core::Result;
@@ -106,6 +106,27 @@ pub async fn a_retry_comes_again_and_not_too_early(rig: &Rig) -> Result<()> {
     rig.store(&publisher, &others).await;
     let came = drain(rig, &mut receiver, &ids(&others)).await?;
     assert_eq!(came.len(), others.len(), "what is to come in {waits:?} came with them");
+    Ok(())
+}
+
+/// Who settled it is gone when it is due: another gets it, and no earlier.
+pub async fn a_retry_waits_at_the_broker_and_outlives_its_receiver(rig: &Rig) -> Result<()> {
+    let event = rig.event(0);
+    rig.store(&rig.world.publisher()?, std::slice::from_ref(&event)).await;
+    let subscriber = rig.world.subscriber(Consuming::at_most(10).delays_at_broker())?;
+    let mut receiver = subscriber.open().await?;
+    let message = take(&mut receiver, 1).await?.remove(0);
+    let (delay, began) = (Duration::from_secs(2), Instant::now());
+    receiver.settle(&[(message.tag, Settle::RetryAfter(delay))]).await?;
+    receiver.close().await?;
+    let mut other = subscriber.open().await?;
+    let again = take(&mut other, 1).await?.remove(0);
+    assert!(began.elapsed() >= delay, "again after {:?}", began.elapsed());
+    assert_eq!((id_of(rig, &again), &again.payload), (event.id, &event.payload));
+    assert!(again.redelivered && again.deliveries >= 2, "{again:?}");
+    settle_all(&mut other, &[again]).await?;
+    other.close().await?;
+    rig.until_settled().await;
     Ok(())
 }
 
