@@ -38,6 +38,12 @@ async fn landed(both: &Both<'_>) -> Result<Vec<String>> {
     Ok(log(both).await?.0.iter().map(text).collect())
 }
 
+/// How many keys wait, of each subscription.
+async fn parked(both: &Both<'_>) -> Result<Vec<i64>> {
+    let status = both.world.operate().status().await?.subscriptions;
+    Ok(status.iter().map(|one| one.parked_keys).collect())
+}
+
 /// Stores each when the database has the one before it, as landed or as an effect: no broker's delays change the order.
 async fn store_in_turn(both: &Both<'_>, events: &[Event]) {
     for event in events {
@@ -73,10 +79,11 @@ pub async fn a_key_that_fails_waits_in_the_database_and_nothing_waits_at_the_bro
     store_in_turn(both, &[good("g1"), bad[2].clone()]).await;
     assert_eq!(by_key(&effects(&*both.world, 2).await)["good"], ["g0", "g1"]);
     assert_eq!(landed(both).await?, ["0", "1", "2"]);
+    // What landed is parked by whoever tries it next, a moment later.
+    eventually("its key is parked", async || (parked(both).await.ok()? == [1]).then_some(())).await;
     end(consuming).await;
     assert_all_settled(both).await;
-    let status = both.world.operate().status().await?.subscriptions;
-    assert_eq!(status.iter().map(|one| one.parked_keys).collect::<Vec<_>>(), [1], "{status:?}");
+    assert_eq!(parked(both).await?, [1]);
     mended.store(true, Ordering::SeqCst);
     let came = Stop::nowhere();
     let watched = Stopping(both.subscriber()?, came.clone());
