@@ -1,4 +1,4 @@
-//! What is Kafka's own: partitions of keys, compression, limits of topics, groups, lag, logins, topology, and other
+//! What is Kafka's own: partitions of keys, compression, limits of topics, groups, lag, logins, rights, topology, and other
 //! programs at the same topics.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
@@ -8,6 +8,7 @@ mod lag;
 mod login;
 mod partitions;
 mod publish;
+mod rights;
 mod slow;
 mod topology;
 

@@ -45,16 +45,22 @@ pub(super) fn meaning(report: Report) -> Answer {
         | Code::UnknownTopicId
         | Code::InvalidTopic => Answer::Own(refused(ErrorClass::Permanent, error)),
         // Somebody may permit it, or make room.
-        Code::TopicAuthorizationFailed
-        | Code::ClusterAuthorizationFailed
-        | Code::NotEnoughReplicas
-        | Code::ThrottlingQuotaExceeded => Answer::Own(refused(ErrorClass::Transient, error)),
+        code if is_forbidden(code, false) => Answer::Own(refused(ErrorClass::Transient, error)),
+        Code::NotEnoughReplicas | Code::ThrottlingQuotaExceeded => {
+            Answer::Own(refused(ErrorClass::Transient, error))
+        }
         Code::PurgeQueue => {
             Answer::Own(Confirm::Unknown { error: "given up before its confirm came".into() })
         }
         // Whatever else it was: it may be in the log.
         _ => Answer::Own(Confirm::Unknown { error }),
     }
+}
+
+/// Whether it was not permitted. A producer that may write to no topic ends, and then drops what it never sent.
+pub(super) fn is_forbidden(code: Code, ended_for_that: bool) -> bool {
+    matches!(code, Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)
+        || ended_for_that && matches!(code, Code::PurgeQueue | Code::Fatal)
 }
 
 /// What the client did not even take.
@@ -113,5 +119,11 @@ mod tests {
         assert_eq!(class(Code::UnknownTopicOrPartition), Some(ErrorClass::Permanent));
         assert_eq!(class(Code::TopicAuthorizationFailed), Some(ErrorClass::Transient));
         assert_eq!(class(Code::NotEnoughReplicas), Some(ErrorClass::Transient));
+    }
+
+    #[test]
+    fn a_producer_that_may_write_nowhere_was_forbidden_what_it_never_sent() {
+        assert!(is_forbidden(Code::PurgeQueue, true) && !is_forbidden(Code::PurgeQueue, false));
+        assert!(!is_forbidden(Code::PurgeInflight, true), "it may be in the log");
     }
 }

@@ -40,19 +40,29 @@ impl Connection {
         self.producer().is_some_and(|producer| producer.client().fatal_error().is_none())
     }
 
+    /// The user may write to no topic: the brokers do not even let it begin, and that ends a producer.
+    pub(super) fn may_not_write(&self) -> bool {
+        let fatal = self.producer().and_then(|producer| producer.client().fatal_error());
+        fatal.is_some_and(|(code, _)| code == RDKafkaErrorCode::ClusterAuthorizationFailed)
+    }
+
     /// Asks the brokers for a topic. Blocks.
     pub(super) fn ask(&self, topic: &str, limit: Duration) -> Asked {
-        match self.producer() {
-            Some(producer) => ask(producer.client(), topic, limit),
-            None => Asked::NoAnswer("the producer has ended".into()),
+        let Some(producer) = self.producer() else {
+            return Asked::NoAnswer("the producer has ended".into());
+        };
+        let asked = ask(producer.client(), topic, limit);
+        if !matches!(asked, Asked::NoAnswer(_)) {
+            producer.client().context().answered();
         }
+        asked
     }
 
     /// Why nobody answered, with what the client complained about; the next batch looks again.
     pub(super) fn explained(&self, why: String) -> String {
         let Some(watch) = self.watch() else { return why };
         watch.note_trouble();
-        watch.complaint().map_or_else(|| why.clone(), |said| format!("{why}: {said}"))
+        watch.complaint().map_or_else(|| why.clone(), |said| format!("{why}: {}", said.reason))
     }
 
     /// Gives up what is under way: everybody who waits is told.

@@ -4,13 +4,13 @@ use super::answer;
 use super::config::KafkaConfig;
 use super::connect::{Asked, Connection, failed};
 use super::delivery::Delivery;
-use super::headers;
 use super::watch::Ticket;
+use super::{headers, rights};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::OwnedHeaders;
 use rdkafka::producer::BaseRecord;
 use relevo_core::broker::{Confirm, dead_header};
-use relevo_core::error::{Kind, Result};
+use relevo_core::error::{ErrorClass, Kind, Result};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -39,7 +39,7 @@ impl DeadLetters {
         let connection = self.connection().await?;
         let full = with_reason(delivery, times, reason);
         let confirm = match send(&connection, &self.topic, delivery, full).await {
-            Confirm::Refused { class: relevo_core::ErrorClass::Poison, .. } => {
+            Confirm::Refused { class: ErrorClass::Poison, .. } => {
                 // A record at the limit has no room for a reason. Better without than never put away.
                 tracing::warn!(
                     topic = self.topic,
@@ -76,7 +76,8 @@ impl DeadLetters {
         match asked.unwrap_or_else(|error| Asked::NoAnswer(error.to_string())) {
             Asked::There(_) => Ok(self.connection.insert(opened).clone()),
             Asked::Missing => Err(self.refused("it is not there")),
-            Asked::Forbidden(why) | Asked::NoAnswer(why) => Err(self.refused(&why)),
+            Asked::Forbidden(_) => Err(self.refused(&rights::unwritten(&self.topic))),
+            Asked::NoAnswer(why) => Err(self.refused(&why)),
         }
     }
 }
@@ -114,7 +115,12 @@ async fn send(
     match producer.send(record) {
         Ok(()) => {
             let report = answered.await.unwrap_or(Err(RDKafkaErrorCode::PurgeInflight));
-            answer::meaning(report).alone()
+            match report {
+                Err(code) if answer::is_forbidden(code, connection.may_not_write()) => {
+                    answer::refused(ErrorClass::Transient, rights::unwritten(topic))
+                }
+                report => answer::meaning(report).alone(),
+            }
         }
         Err((error, _)) => {
             let code = match &error {

@@ -6,7 +6,7 @@
 
 use super::delivery::{Delivery, Place};
 use super::partition::Partition;
-use super::watch;
+use super::{rights, watch};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
@@ -15,6 +15,7 @@ use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
 use relevo_core::broker::{Source, Tag};
+use relevo_core::error::{Kind, Result};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     /// Rings when there is something new.
     pub(super) changed: Notify,
     closing: AtomicBool,
+    /// Why this member is over. It has a lock of its own: the client may say so while the state is at work.
+    failed: Mutex<Option<(Kind, String)>>,
 }
 
 #[derive(Default)]
@@ -44,8 +47,6 @@ pub(super) struct State {
     pub(super) held: (usize, usize),
     /// Taken away, and not told yet.
     pub(super) revoked: VecDeque<Source>,
-    /// Why this member is over.
-    pub(super) failed: Option<String>,
 }
 
 impl Shared {
@@ -58,8 +59,17 @@ impl Shared {
         self.closing.store(true, Ordering::SeqCst);
     }
 
-    fn fail(&self, why: String) {
-        self.state().failed.get_or_insert(why);
+    /// An error if this member is over.
+    pub(super) fn check(&self) -> Result<()> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*failed {
+            Some((kind, why)) => Err(super::connect::failed(*kind, why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn fail(&self, why: (Kind, String)) {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         self.changed.notify_waiters();
     }
 }
@@ -73,19 +83,25 @@ enum Change {
 /// What the client tells us, beside messages.
 pub(super) struct Member {
     group: String,
+    topics: String,
     shared: Arc<Shared>,
     changes: Mutex<VecDeque<Change>>,
     watch: watch::Watch,
 }
 
 impl Member {
-    pub(super) fn new(group: String, shared: Arc<Shared>) -> Self {
-        Self { group, shared, changes: Mutex::default(), watch: watch::Watch::default() }
+    pub(super) fn new(group: &str, topics: &[String], shared: Arc<Shared>) -> Self {
+        let (group, topics) = (group.to_owned(), topics.join(", "));
+        Self { group, topics, shared, changes: Mutex::default(), watch: watch::Watch::default() }
     }
 
     /// What the client complained about last.
-    pub(super) fn complaint(&self) -> Option<String> {
+    pub(super) fn complaint(&self) -> Option<watch::Complaint> {
         self.watch.complaint()
+    }
+
+    fn end(&self, code: Option<RDKafkaErrorCode>, said: String) {
+        self.shared.fail(rights::consuming(code, said, &self.topics, &self.group));
     }
 
     fn changes(&self) -> MutexGuard<'_, VecDeque<Change>> {
@@ -100,8 +116,9 @@ impl ClientContext for Member {
 
     fn error(&self, error: KafkaError, reason: &str) {
         self.watch.complain(&error, reason);
-        if error.rdkafka_error_code().is_some_and(is_final) {
-            self.shared.fail(reason.to_owned());
+        let code = error.rdkafka_error_code();
+        if code.is_some_and(is_final) {
+            self.end(code, reason.to_owned());
         }
     }
 
@@ -212,8 +229,9 @@ impl Listener {
 
     fn complaint(&self, error: &KafkaError) {
         let fatal = matches!(error, KafkaError::MessageConsumptionFatal(_));
-        if fatal || error.rdkafka_error_code().is_some_and(is_final) {
-            self.shared.fail(error.to_string());
+        let code = error.rdkafka_error_code();
+        if fatal || code.is_some_and(is_final) {
+            self.consumer.context().end(code, error.to_string());
         } else {
             tracing::debug!(%error, "Kafka: a consumer's complaint");
         }

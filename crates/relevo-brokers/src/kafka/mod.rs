@@ -1,7 +1,7 @@
 //! Apache Kafka: an idempotent producer whose delivery reports are read one by one, consumer groups that commit last.
 //!
 //! - `config`: servers, login, TLS, limits
-//! - `connect`, `watch`: clients of librdkafka, and what they have to say
+//! - `connect`, `watch`, `rights`: clients of librdkafka, and what they have to say
 //! - `topic`, `headers`: an event as a Kafka record
 //! - `publisher`, `answer`, `window`: publishing, and what a delivery report means
 //! - `subscriber`, `receiver`, `group`, `partition`, `ahead`, `delivery`, `dead_letters`, `lag`: consuming
@@ -19,6 +19,7 @@ mod lag;
 mod partition;
 mod publisher;
 mod receiver;
+mod rights;
 mod subscriber;
 mod topic;
 pub mod topology;

@@ -3,7 +3,7 @@ use super::config::KafkaConfig;
 use super::connect::{Asked, Connection};
 use super::watch::{Report, Ticket};
 use super::window::{Room, Window};
-use super::{NAME, capabilities, headers, topic};
+use super::{NAME, capabilities, headers, rights, topic};
 use async_trait::async_trait;
 use futures::future::join_all;
 use rdkafka::ClientConfig;
@@ -148,7 +148,9 @@ impl KafkaPublisher {
                 let why = format!("the topic {topic} is not there");
                 Ok(Some(refused(ErrorClass::Permanent, why)))
             }
-            Asked::Forbidden(why) => Ok(Some(refused(ErrorClass::Transient, why))),
+            Asked::Forbidden(_) => {
+                Ok(Some(refused(ErrorClass::Transient, rights::unwritten(topic))))
+            }
             Asked::NoAnswer(why) => {
                 let why = connection.explained(why);
                 questions.failed = Some((Instant::now(), why.clone()));
@@ -215,8 +217,7 @@ impl KafkaPublisher {
                 Ok(()) => return Sent::Waits(answered),
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), back)) => back,
                 Err((error, _)) => {
-                    let code = error.rdkafka_error_code();
-                    return Sent::Known(answer::untaken(code, error.to_string()));
+                    return Sent::Known(untaken(connection, topic, &error));
                 }
             };
             delivered.await;
@@ -248,18 +249,23 @@ impl KafkaPublisher {
         }
         let answers = sent.into_iter().zip(messages).map(async |(sent, (_, topic))| match sent {
             Sent::Known(confirm) => Answer::Own(confirm),
-            Sent::Waits(answered) => self.understand(topic, answered.await.ok()),
+            Sent::Waits(answered) => self.understand(connection, topic, answered.await.ok()),
         });
         join_all(answers).await
     }
 
-    fn understand(&self, topic: &str, report: Option<Report>) -> Answer {
+    fn understand(&self, connection: &Connection, topic: &str, report: Option<Report>) -> Answer {
         // The producer ended before it reported.
         let report = report.unwrap_or(Err(RDKafkaErrorCode::PurgeInflight));
         if report.is_err() {
             self.known().remove(topic);
         }
-        answer::meaning(report)
+        match report {
+            Err(code) if answer::is_forbidden(code, connection.may_not_write()) => {
+                Answer::Own(refused(ErrorClass::Transient, rights::unwritten(topic)))
+            }
+            report => answer::meaning(report),
+        }
     }
 
     /// Sends again, each alone, what was refused together with others.
@@ -290,6 +296,15 @@ impl KafkaPublisher {
         }
         Ok(batch.finish())
     }
+}
+
+/// What is known of a message that the client did not take.
+fn untaken(connection: &Connection, topic: &str, error: &KafkaError) -> Confirm {
+    let code = error.rdkafka_error_code();
+    if code.is_some_and(|code| answer::is_forbidden(code, connection.may_not_write())) {
+        return refused(ErrorClass::Transient, rights::unwritten(topic));
+    }
+    answer::untaken(code, error.to_string())
 }
 
 /// Messages that are published together, and what is known of each.

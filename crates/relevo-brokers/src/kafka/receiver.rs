@@ -4,13 +4,14 @@ use super::dead_letters::DeadLetters;
 use super::delivery::{Delivery, Place};
 use super::group::{Member, Shared, State};
 use super::partition::Partition;
+use super::rights;
 use super::subscriber::KafkaConsumer;
 use async_trait::async_trait;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use relevo_core::broker::{Incoming, Received, Receiver, Settle, Source, Tag};
-use relevo_core::error::{Kind, Result};
+use relevo_core::error::{Error, Kind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -53,10 +54,8 @@ impl KafkaReceiver {
     /// What there is to say at this moment.
     fn now(&mut self, max: usize) -> Result<Option<Received>> {
         let shared = self.shared.clone();
+        shared.check()?;
         let mut state = shared.state();
-        if let Some(why) = &state.failed {
-            return Err(failed(Kind::DestinationDown, why.clone()));
-        }
         if let Some(source) = state.revoked.pop_front() {
             return Ok(Some(Received::Revoked(source)));
         }
@@ -109,7 +108,9 @@ impl KafkaReceiver {
             state.tags.insert(tag, (place.clone(), offset));
             incoming
         } else {
-            let Some(delivery) = self.fresh(partition, held)? else { return Ok(None) };
+            let fresh = self.fresh(partition, held);
+            let fresh = fresh.map_err(|error| self.ended(&error, &place.topic))?;
+            let Some(delivery) = fresh else { return Ok(None) };
             let offset = delivery.offset;
             state.held = (held.0 + 1, held.1 + delivery.bytes());
             let incoming = partition.hold(tag, delivery).delivery.incoming(tag, 1);
@@ -125,19 +126,24 @@ impl KafkaReceiver {
         &self,
         partition: &mut Partition,
         (count, bytes): (usize, usize),
-    ) -> Result<Option<Delivery>> {
+    ) -> std::result::Result<Option<Delivery>, KafkaError> {
         if count >= self.wanted.max_unsettled {
             return Ok(None);
         }
-        let read = partition.read();
-        let read = read.map_err(|error| failed(Kind::DestinationDown, error.to_string()))?;
-        let Some(delivery) = read else { return Ok(None) };
+        let Some(delivery) = partition.read()? else { return Ok(None) };
         // What is too large for the whole window comes alone.
         if count > 0 && bytes + delivery.bytes() > self.wanted.max_unsettled_bytes {
             partition.unread(delivery);
             return Ok(None);
         }
         Ok(Some(delivery))
+    }
+
+    /// Why it does not go on.
+    fn ended(&self, error: &KafkaError, topic: &str) -> Error {
+        let (code, said) = (error.rdkafka_error_code(), error.to_string());
+        let (kind, why) = rights::consuming(code, said, topic, &self.wanted.group);
+        failed(kind, why)
     }
 
     /// When something that waits is due.
@@ -200,7 +206,8 @@ impl KafkaReceiver {
         let told = committing.await;
         let told = told.map_err(|error| failed(Kind::DestinationDown, error.to_string()))?;
         told.map_err(|error| {
-            failed(Kind::DestinationDown, format!("a settlement was not taken: {error}"))
+            let ended = self.ended(&error, &self.wanted.topics.join(", "));
+            failed(ended.kind(), format!("a settlement was not taken: {}", ended.message()))
         })
     }
 
@@ -302,9 +309,7 @@ impl Receiver for KafkaReceiver {
     }
 
     async fn settle(&mut self, settled: &[(Tag, Settle)]) -> Result<()> {
-        if let Some(why) = self.shared.state().failed.clone() {
-            return Err(failed(Kind::DestinationDown, why));
-        }
+        self.shared.check()?;
         for (tag, reason) in self.mark(settled) {
             self.put_away(tag, reason).await?;
         }

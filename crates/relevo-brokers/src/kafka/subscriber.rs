@@ -4,20 +4,24 @@ use super::connect::{Asked, ask, failed, unusable};
 use super::group::{Listener, Member, Shared};
 use super::lag::{self, PartitionLag};
 use super::receiver::KafkaReceiver;
-use super::topic;
-use super::{NAME, capabilities};
+use super::watch::Complaint;
+use super::{NAME, capabilities, rights, topic};
 use async_trait::async_trait;
 use rdkafka::ClientConfig;
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use relevo_core::broker::cloudevents::Binding;
 use relevo_core::broker::{Capabilities, Receiver, Subscriber};
-use relevo_core::error::{Kind, Result};
+use relevo_core::error::{Error, Kind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// So often the client reports how far it is behind.
 const STATISTICS_MILLIS: &str = "5000";
+
+/// So many complaints of a client are listened to, and so long for the next.
+const COMPLAINTS: usize = 100;
+const LISTEN: Duration = Duration::from_millis(100);
 
 /// What is consumed, by which group, within which limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,15 +205,23 @@ fn count_partitions(config: &KafkaConfig, wanted: &KafkaConsumer) -> Result<usiz
                 let why = format!("the topic {topic} is not there");
                 return Err(failed(Kind::DestinationRefused, why));
             }
-            Asked::Forbidden(why) => return Err(failed(Kind::MissingPrivilege, why)),
-            Asked::NoAnswer(why) => {
-                let said = asking.context().complaint();
-                let why = said.map_or_else(|| why.clone(), |said| format!("{why}: {said}"));
-                return Err(failed(Kind::DestinationDown, why));
+            Asked::Forbidden(_) => {
+                return Err(failed(Kind::MissingPrivilege, rights::unread(topic)));
             }
+            Asked::NoAnswer(why) => return Err(no_answer(why, &asking)),
         }
     }
     Ok(partitions)
+}
+
+/// Why nobody answered. A consumer says it only to those who listen.
+fn no_answer(why: String, asking: &BaseConsumer<Member>) -> Error {
+    std::iter::from_fn(|| asking.poll(LISTEN)).take(COMPLAINTS).for_each(drop);
+    match asking.context().complaint() {
+        Some(Complaint { reason, is_login: true }) => failed(Kind::AuthenticationFailed, reason),
+        Some(said) => failed(Kind::DestinationDown, format!("{why}: {}", said.reason)),
+        None => failed(Kind::DestinationDown, why),
+    }
 }
 
 fn client(
@@ -217,6 +229,6 @@ fn client(
     told: ClientConfig,
     shared: Arc<Shared>,
 ) -> Result<BaseConsumer<Member>> {
-    let context = Member::new(wanted.group.clone(), shared);
+    let context = Member::new(&wanted.group, &wanted.topics, shared);
     BaseConsumer::from_config_and_context(&told, context).map_err(unusable)
 }

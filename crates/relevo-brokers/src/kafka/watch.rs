@@ -1,5 +1,6 @@
 //! What a client of librdkafka reports beside its answers.
 
+use super::rights;
 use super::window::Room;
 use rdkafka::ClientContext;
 use rdkafka::Message;
@@ -7,22 +8,40 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{DeliveryResult, NoCustomPartitioner, ProducerContext};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
 /// Hears what the client has to say.
 #[derive(Default)]
 pub(super) struct Watch {
-    complaint: Mutex<Option<String>>,
+    complaint: Mutex<Option<Complaint>>,
     trouble: AtomicBool,
     /// Rings with every delivery report: there is room in the client's queue again.
     pub(super) delivered: Notify,
 }
 
+/// Something the client said beside its answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Complaint {
+    pub(super) reason: String,
+    /// It is about who we are.
+    pub(super) is_login: bool,
+}
+
 impl Watch {
-    /// What the client complained about last: an authentication that fails is told in no other way.
-    pub(super) fn complaint(&self) -> Option<String> {
-        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What the client complained about since it was last answered: an authentication that fails is told in no other
+    /// way.
+    pub(super) fn complaint(&self) -> Option<Complaint> {
+        self.said().clone()
+    }
+
+    /// Somebody answered: what was said before explains nothing that comes.
+    pub(super) fn answered(&self) {
+        *self.said() = None;
+    }
+
+    fn said(&self) -> MutexGuard<'_, Option<Complaint>> {
+        self.complaint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something went wrong since this was asked last: better look whether anybody is there.
@@ -36,12 +55,18 @@ impl Watch {
 
     pub(super) fn complain(&self, error: &KafkaError, reason: &str) {
         let code = error.rdkafka_error_code();
+        tracing::debug!(%reason, "Kafka: {error}");
+        let is_login = code.is_some_and(rights::is_login);
+        let reason =
+            if is_login { format!("{reason}; {}", rights::CHECK_LOGIN) } else { reason.to_owned() };
+        let complaint = Complaint { reason, is_login };
         if matches!(code, Some(RDKafkaErrorCode::AllBrokersDown)) {
             self.note_trouble();
+            // It follows from what was said before, which says more.
+            self.said().get_or_insert(complaint);
+        } else {
+            *self.said() = Some(complaint);
         }
-        tracing::debug!(%reason, "Kafka: {error}");
-        let mut complaint = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
-        *complaint = Some(reason.to_owned());
     }
 }
 
@@ -89,5 +114,27 @@ impl ProducerContext<NoCustomPartitioner> for Watch {
         // Who was not interested any more has dropped the other end; the ticket's room goes with it.
         let _ = ticket.answer.send(report);
         self.delivered.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(watch: &Watch, code: RDKafkaErrorCode, reason: &str) {
+        watch.complain(&KafkaError::Global(code), reason);
+    }
+
+    #[test]
+    fn that_nobody_is_left_does_not_hide_why() {
+        let watch = Watch::default();
+        said(&watch, RDKafkaErrorCode::Authentication, "wrong password");
+        said(&watch, RDKafkaErrorCode::AllBrokersDown, "1/1 brokers are down");
+        let why = watch.complaint().unwrap();
+        assert!(why.is_login && why.reason.starts_with("wrong password; check"), "{why:?}");
+        watch.answered();
+        said(&watch, RDKafkaErrorCode::AllBrokersDown, "1/1 brokers are down");
+        let why = watch.complaint().unwrap();
+        assert!(!why.is_login && why.reason.contains("are down"), "{why:?}");
     }
 }

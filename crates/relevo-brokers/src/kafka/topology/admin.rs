@@ -262,9 +262,11 @@ fn shape(
 }
 
 fn down(client: &Client, error: &KafkaError) -> Error {
-    let said = client.inner().context().complaint();
-    let why = said.map_or_else(|| error.to_string(), |said| format!("{error}: {said}"));
-    failed(Kind::DestinationDown, why)
+    match client.inner().context().complaint() {
+        Some(said) if said.is_login => failed(Kind::AuthenticationFailed, said.reason),
+        Some(said) => failed(Kind::DestinationDown, format!("{error}: {}", said.reason)),
+        None => failed(Kind::DestinationDown, error.to_string()),
+    }
 }
 
 fn refused(why: String) -> Error {
