@@ -1,6 +1,8 @@
 //! Apache Kafka: a topic with a replica on each broker, two of which must have a message.
 
 use super::BrokerCluster;
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use relevo_brokers::kafka::{
     KafkaAdmin, KafkaConfig, KafkaConsumer, KafkaPublisher, KafkaSubscriber, KafkaTopology,
 };
@@ -35,14 +37,41 @@ impl KafkaCluster {
     }
 
     fn declare(&self) {
-        let wanted = serde_json::json!({"topics": {TOPIC: {
-            "partitions": 1, "replicas": 3, "min_in_sync_replicas": 2
+        let runtime = tokio::runtime::Runtime::new().unwrap_or_else(|error| panic!("{error}"));
+        runtime.block_on(self.topic(TOPIC, 2));
+    }
+
+    /// Makes a topic with a replica on each broker, so many of which must have a message.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub async fn topic(&self, name: &str, in_sync: usize) {
+        let wanted = serde_json::json!({"topics": {name: {
+            "partitions": 1, "replicas": 3, "min_in_sync_replicas": in_sync
         }}});
         let wanted: KafkaTopology =
             serde_json::from_value(wanted).unwrap_or_else(|error| panic!("{error}"));
         let admin = KafkaAdmin::new(self.config.clone(), wanted);
-        let runtime = tokio::runtime::Runtime::new().unwrap_or_else(|error| panic!("{error}"));
-        runtime.block_on(eventually("the topic", async || admin.apply(false).await.ok()));
+        eventually("the topic", async || admin.apply(false).await.ok()).await;
+    }
+
+    /// All brokers, as whoever connects to them.
+    pub fn config(&self) -> KafkaConfig {
+        self.config.clone()
+    }
+
+    /// A broker that has the topic and does not lead it, once one leads.
+    pub fn follower(&self, topic: &str) -> Option<usize> {
+        let leader = self.nodes.leader_of(topic).ok()?;
+        (0..self.nodes.iter().count()).find(|node| *node != leader)
+    }
+
+    /// How many replicas of a topic are in step, as a broker says that runs.
+    pub fn in_sync(&self, topic: &str) -> Option<usize> {
+        let asking: BaseConsumer =
+            ClientConfig::new().set("bootstrap.servers", self.nodes.bootstrap()).create().ok()?;
+        let metadata = asking.fetch_metadata(Some(topic), Duration::from_secs(10)).ok()?;
+        Some(metadata.topics().first()?.partitions().first()?.isr().len())
     }
 }
 

@@ -16,7 +16,7 @@ pub use rabbitmq::RabbitMqCluster;
 use relevo_core::broker::Subscriber;
 use relevo_core::relay::run::Destination;
 use relevo_testkit::services;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Three nodes with one destination that all of them have, and both of Relevo's ends of it, each of which knows all
 /// nodes. Its calls wait for servers: they are no work for an asynchronous task.
@@ -35,6 +35,33 @@ pub trait BrokerCluster: Send + Sync + 'static {
 
     /// Starts a killed node again with what it has, and waits until it serves.
     fn restart(&self, node: usize) -> services::Result<()>;
+}
+
+/// A cluster that takes long to start, for several cases, each of which has it for itself in its turn.
+pub struct InTurn<C> {
+    cluster: OnceLock<Option<Arc<C>>>,
+    turn: Mutex<()>,
+}
+
+impl<C> InTurn<C> {
+    /// Nothing is started yet.
+    pub const fn new() -> Self {
+        Self { cluster: OnceLock::new(), turn: Mutex::new(()) }
+    }
+
+    /// Runs a case on the cluster, which the first one starts; it may be missing, and has said so then.
+    pub fn run(&self, start: impl FnOnce() -> Option<C>, case: impl FnOnce(Arc<C>)) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cluster) = self.cluster.get_or_init(|| start().map(Arc::new)) {
+            case(cluster.clone());
+        }
+    }
+}
+
+impl<C> Default for InTurn<C> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// A module of the given name with a `#[test]` for each case, each with a cluster of its own. The expression starts a
