@@ -46,8 +46,8 @@ macro_rules! targets {
 
 targets! {
     adopted_row, 1500, "rows of an outbox table that is its owner's";
-    broker_messages, 1500, "messages and answers of RabbitMQ and NATS, headers of any type";
-    broker_urls, 1500, "URLs of brokers, several nodes in one, and what is shown of them";
+    broker_messages, 1500, "messages of RabbitMQ, NATS and Kafka, headers of any type, and answers";
+    broker_urls, 1500, "URLs of brokers, several nodes in one, settings of a client, and what is shown of them";
     cloudevents, 1500, "CloudEvents attributes of a message, by every binding";
     config, 1500, "relevo.toml and the variables that override it, with the retry policies in it";
     dead_letter_edit, 1500, "what an editor left of a dead letter";

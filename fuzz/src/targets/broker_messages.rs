@@ -1,5 +1,5 @@
 use crate::{Input, expect};
-use relevo_brokers::{nats, rabbitmq};
+use relevo_brokers::{kafka, nats, rabbitmq};
 use relevo_core::broker::cloudevents::Binding;
 use relevo_core::broker::{Confirm, Foreign, Incoming, Tag};
 
@@ -8,6 +8,7 @@ pub(crate) fn run(input: &[u8]) {
     let mut input = Input::new(input);
     let (topic, payload) = (input.text(), input.field().unwrap_or_default());
     of_nats(&topic, payload);
+    of_kafka(&topic, payload, input);
     if let Some(message) = rabbitmq::fuzzing::incoming(&topic, payload, &input.pairs()) {
         judged(&message, &Binding::AMQP);
     }
@@ -32,6 +33,20 @@ fn of_nats(topic: &str, bytes: &[u8]) {
     let mut message = Incoming::new(Tag(1), topic, bytes.to_vec());
     message.headers = headers;
     judged(&message, &Binding::NATS);
+}
+
+/// Every header whose name can travel arrives, in its place.
+fn of_kafka(topic: &str, payload: &[u8], mut input: Input<'_>) {
+    let mut fields = Vec::new();
+    while let Some(name) = input.field() {
+        let name = String::from_utf8_lossy(name).into_owned();
+        fields.push((name, input.field().unwrap_or_default()));
+    }
+    let (message, bytes) = kafka::fuzzing::incoming(topic, payload, &fields);
+    let sent = fields.iter().map(|(name, _)| name).filter(|name| !name.contains('\0'));
+    assert!(message.headers.iter().map(|(name, _)| name).eq(sent), "{:?}", message.headers);
+    assert!(bytes >= payload.len() + topic.len());
+    judged(&message, &Binding::KAFKA);
 }
 
 fn judged(message: &Incoming, binding: &Binding) {

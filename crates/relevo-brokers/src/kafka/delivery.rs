@@ -2,7 +2,7 @@ use super::headers;
 use bytes::Bytes;
 use chrono::DateTime;
 use rdkafka::Message;
-use rdkafka::message::{BorrowedMessage, Headers, OwnedHeaders};
+use rdkafka::message::{BorrowedMessage, OwnedHeaders};
 use relevo_core::broker::{Incoming, Tag};
 
 /// Where a record is stored in order.
@@ -28,7 +28,7 @@ pub(super) struct Delivery {
     pub(super) payload: Option<Bytes>,
     pub(super) headers: OwnedHeaders,
     /// Milliseconds since 1970.
-    timestamp: Option<i64>,
+    pub(super) timestamp: Option<i64>,
 }
 
 impl Delivery {
@@ -65,16 +65,13 @@ impl Delivery {
 
     pub(super) fn bytes(&self) -> usize {
         let of = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
-        let headers: usize = self
-            .headers
-            .iter()
+        let headers: usize = headers::readable(&self.headers)
             .map(|header| header.key.len() + header.value.map_or(0, <[u8]>::len))
             .sum();
         of(&self.key) + of(&self.payload) + headers + self.place.topic.len()
     }
 }
 
-#[cfg(test)]
 impl Delivery {
     /// A record without anything in it.
     pub(super) fn empty(place: Place, offset: i64) -> Self {

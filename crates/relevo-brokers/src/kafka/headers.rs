@@ -3,6 +3,7 @@
 use rdkafka::message::{Header, Headers, OwnedHeaders};
 use relevo_core::broker::cloudevents::{self, Binding};
 use relevo_core::event::Event;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const CONTENT_TYPE: &str = "content-type";
 
@@ -23,10 +24,16 @@ pub(super) fn insert(headers: OwnedHeaders, name: &str, value: &[u8]) -> OwnedHe
     headers.insert(Header { key: name, value: Some(value) })
 }
 
+/// The headers whose names are text. The client panics on any other and has no way to read it: it is left out.
+pub(super) fn readable<H: Headers>(headers: &H) -> impl Iterator<Item = Header<'_, &[u8]>> {
+    let read =
+        move |index| catch_unwind(AssertUnwindSafe(|| headers.try_get(index))).ok().flatten();
+    (0..headers.count()).filter_map(read)
+}
+
 /// Names and values as text; what is no text is read as much as it can be.
 pub(super) fn read(headers: &impl Headers) -> Vec<(String, String)> {
-    headers
-        .iter()
+    readable(headers)
         .map(|header| {
             let value = String::from_utf8_lossy(header.value.unwrap_or_default());
             (header.key.to_owned(), value.into_owned())
@@ -65,5 +72,27 @@ mod tests {
         let headers = insert(OwnedHeaders::new(), "a\0b", b"x");
         let headers = insert(headers, "c", &[0xff, b'x']);
         assert_eq!(read(&headers), [("c".to_owned(), "\u{fffd}x".to_owned())]);
+    }
+
+    /// What the client does with the bytes of a name that is no text, which only another client can write.
+    struct Unreadable(OwnedHeaders);
+
+    impl Headers for Unreadable {
+        fn count(&self) -> usize {
+            self.0.count() + 1
+        }
+
+        fn try_get(&self, index: usize) -> Option<Header<'_, &[u8]>> {
+            let index = index
+                .checked_sub(1)
+                .unwrap_or_else(|| std::panic::resume_unwind(Box::new("no text")));
+            self.0.try_get(index)
+        }
+    }
+
+    #[test]
+    fn a_header_whose_name_is_no_text_is_left_out_and_the_others_are_read() {
+        let headers = Unreadable(insert(OwnedHeaders::new(), "c", b"x"));
+        assert_eq!(read(&headers), [("c".to_owned(), "x".to_owned())]);
     }
 }

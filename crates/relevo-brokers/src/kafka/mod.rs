@@ -13,6 +13,8 @@ mod config;
 mod connect;
 mod dead_letters;
 mod delivery;
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod headers;
 mod lag;
