@@ -125,7 +125,7 @@ impl BrokerWorld for World {
             .window(consuming.max_unsettled, consuming.max_unsettled_bytes)
             .ack_wait(consuming.dead_after)
             // Silence is noticed when two of them, or three pings, are missing.
-            .heartbeat(Duration::from_secs(1))
+            .heartbeat(consuming.broker_dead_after.unwrap_or(Duration::from_secs(5)))
             .dead_letters(format!("{}_dead", self.name));
         Ok(Arc::new(NatsSubscriber::new(self.config()?, consumer)))
     }

@@ -116,7 +116,7 @@ impl World {
     /// Silence is noticed when two heartbeats are missing.
     fn noticing(&self, consuming: Consuming) -> Result<RabbitMqConfig> {
         match consuming.broker_dead_after {
-            Some(time) => self.config_with(&format!("?heartbeat={}", time.as_secs().max(1))),
+            Some(time) => self.config_with(&format!("?heartbeat={}", time.as_secs().max(4))),
             None => self.config(),
         }
     }

@@ -46,6 +46,12 @@ impl Connection {
         fatal.is_some_and(|(code, _)| code == RDKafkaErrorCode::ClusterAuthorizationFailed)
     }
 
+    /// The same, and nothing it was given can have been stored. A producer that once could write ends with messages that
+    /// may have been sent before.
+    pub(super) fn could_never_write(&self) -> bool {
+        self.may_not_write() && !self.watch().is_some_and(Watch::has_stored)
+    }
+
     /// Asks the brokers for a topic. Blocks.
     pub(super) fn ask(&self, topic: &str, limit: Duration) -> Asked {
         let Some(producer) = self.producer() else {

@@ -116,7 +116,7 @@ async fn send(
         Ok(()) => {
             let report = answered.await.unwrap_or(Err(RDKafkaErrorCode::PurgeInflight));
             match report {
-                Err(code) if answer::is_forbidden(code, connection.may_not_write()) => {
+                Err(code) if answer::is_forbidden(code, connection.could_never_write()) => {
                     answer::refused(ErrorClass::Transient, rights::unwritten(topic))
                 }
                 report => answer::meaning(report).alone(),

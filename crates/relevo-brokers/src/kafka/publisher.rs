@@ -261,7 +261,7 @@ impl KafkaPublisher {
             self.known().remove(topic);
         }
         match report {
-            Err(code) if answer::is_forbidden(code, connection.may_not_write()) => {
+            Err(code) if answer::is_forbidden(code, connection.could_never_write()) => {
                 Answer::Own(refused(ErrorClass::Transient, rights::unwritten(topic)))
             }
             report => answer::meaning(report),

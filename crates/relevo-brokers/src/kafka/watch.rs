@@ -16,6 +16,8 @@ use tokio::sync::{Notify, oneshot};
 pub(super) struct Watch {
     complaint: Mutex<Option<Complaint>>,
     trouble: AtomicBool,
+    /// The brokers have stored something of this client.
+    stored: AtomicBool,
     /// Rings with every delivery report: there is room in the client's queue again.
     pub(super) delivered: Notify,
 }
@@ -49,6 +51,10 @@ impl Watch {
         self.trouble.swap(false, Ordering::SeqCst)
     }
 
+    pub(super) fn has_stored(&self) -> bool {
+        self.stored.load(Ordering::Relaxed)
+    }
+
     pub(super) fn note_trouble(&self) {
         self.trouble.store(true, Ordering::SeqCst);
     }
@@ -56,7 +62,7 @@ impl Watch {
     pub(super) fn complain(&self, error: &KafkaError, reason: &str) {
         let code = error.rdkafka_error_code();
         tracing::debug!(%reason, "Kafka: {error}");
-        let is_login = code.is_some_and(rights::is_login);
+        let is_login = code.is_some_and(|code| rights::is_login(code, reason));
         let reason =
             if is_login { format!("{reason}; {}", rights::CHECK_LOGIN) } else { reason.to_owned() };
         let complaint = Complaint { reason, is_login };
@@ -108,8 +114,9 @@ impl ProducerContext<NoCustomPartitioner> for Watch {
             Ok(message) => Ok((message.partition(), message.offset())),
             Err((error, _)) => Err(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail)),
         };
-        if report.is_err() {
-            self.note_trouble();
+        match report {
+            Ok(_) => self.stored.store(true, Ordering::Relaxed),
+            Err(_) => self.note_trouble(),
         }
         // Who was not interested any more has dropped the other end; the ticket's room goes with it.
         let _ = ticket.answer.send(report);

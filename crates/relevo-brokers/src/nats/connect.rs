@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const NOWHERE: &str = "nats://127.0.0.1:0";
 
 /// A server that stays silent this long is asked whether it is there; one that is silent for three times as long is gone.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection to one of the servers.
 #[derive(Clone)]

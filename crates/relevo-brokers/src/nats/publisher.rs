@@ -11,6 +11,7 @@ use relevo_core::broker::{Capabilities, Confirm, Publisher};
 use relevo_core::error::{ErrorClass, Result};
 use relevo_core::event::Event;
 use std::error::Error as _;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
@@ -20,6 +21,9 @@ const BLOCK: usize = 1 << 10;
 
 /// A publisher subscribes to nothing but its answers.
 const BUFFERED: usize = 16;
+
+/// So long an answer may be behind a complaint of the server.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// Publishes to JetStream: subject = topic, one confirm per message, a bounded window of messages without theirs.
 ///
@@ -102,12 +106,16 @@ impl NatsPublisher {
         let request = Request::new().payload(event.payload.clone()).headers(headers).timeout(None);
         let began = Instant::now();
         let sent = connection.client.send_request(subject.clone(), request);
+        let mut answering = pin!(tokio::time::timeout(self.config.ack_timeout, sent));
         let answered = tokio::select! {
             biased;
-            answered = tokio::time::timeout(self.config.ack_timeout, sent) => answered,
+            answered = &mut answering => answered,
             () = connection.publishing_is_forbidden(&subject, began) => {
-                let why = format!("the user may not publish to {subject}: it needs that permission");
-                return refused(ErrorClass::Transient, why);
+                // That may have been said of another message: one that was let through has its answer under way.
+                match tokio::time::timeout(GRACE, answering).await {
+                    Ok(answered) => answered,
+                    Err(_) => return refused(ErrorClass::Transient, forbidden(&subject)),
+                }
             }
         };
         match answered {
@@ -170,6 +178,10 @@ impl NatsPublisher {
         let why = format!("sent, and no answer within {:?}", self.config.ack_timeout);
         Confirm::Unknown { error: connection.explained(why, since) }
     }
+}
+
+fn forbidden(subject: &str) -> String {
+    format!("the user may not publish to {subject}: it needs that permission")
 }
 
 /// A request that came back without an answer.

@@ -1,5 +1,5 @@
 use super::config::NatsConfig;
-use super::connect::{Connection, connect_pinging, error, no_jetstream};
+use super::connect::{Connection, PING_INTERVAL, connect_pinging, error, no_jetstream};
 use super::receiver::NatsReceiver;
 use super::{NAME, capabilities};
 use async_nats::jetstream::consumer::{self, AckPolicy, DeliverPolicy};
@@ -115,7 +115,7 @@ impl NatsConsumer {
     /// it sends pings as often.
     pub(super) async fn connect(&self, config: &NatsConfig) -> Result<Connection> {
         // Heartbeats come beside the messages.
-        let ping = self.heartbeat.max(Duration::from_millis(100));
+        let ping = self.heartbeat.clamp(Duration::from_millis(100), PING_INTERVAL);
         connect_pinging(config, self.max_unsettled + 64, ping).await
     }
 

@@ -286,8 +286,8 @@ async fn what_is_not_done_in_a_shared_transaction_is_undone_and_nothing_else() {
 
 #[tokio::test]
 async fn a_shared_transaction_takes_in_no_more_after_a_quarter_of_what_it_may_be_held() {
-    let driver = Scripted::<2_000>::default();
-    driver.0.lock().unwrap().savepoint_takes = Duration::from_millis(520);
+    let driver = Scripted::<8_000>::default();
+    driver.0.lock().unwrap().savepoint_takes = Duration::from_millis(2100);
     let (change, rest) = recorded(deliver(&driver, Works::default(), page(&["a", "b"])).await);
     assert_eq!((change.delivered, rest.len()), (1, 1));
 }

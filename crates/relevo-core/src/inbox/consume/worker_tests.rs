@@ -320,8 +320,8 @@ async fn the_inbox_is_asked_one_by_one_where_transactions_should_be_short() {
 
 #[tokio::test]
 async fn a_transaction_that_was_open_for_a_quarter_of_its_time_ends_with_what_it_has() {
-    let driver = Scripted::<2>::holding([Met::New, Met::New]);
-    let handler = Arc::new(Keeps { takes: Duration::from_millis(600), ..Keeps::default() });
+    let driver = Scripted::<8>::holding([Met::New, Met::New]);
+    let handler = Arc::new(Keeps { takes: Duration::from_millis(2100), ..Keeps::default() });
     let settled = keeping(&driver, &handler).work(&[message(1), message(2)]).await.unwrap();
     assert_eq!((tags(&settled), driver.database().commits), (vec![1], 1));
 }
