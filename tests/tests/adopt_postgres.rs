@@ -8,10 +8,12 @@ use relevo_core::outbox::adopt::{
     Adopt, KeyOrder, Mapping, Preset, Role, TableName, TopicFrom, event_id,
 };
 use relevo_stores::postgres::PostgresStore;
-use relevo_testkit::services::PostgresOptions;
+use relevo_testkit::eventually;
+use relevo_testkit::services::{PostgresOptions, Proxy};
 use relevo_tests::adopt::cases::{counts, insert};
 use relevo_tests::adopt::why::{of_row, sign_life};
 use relevo_tests::adopt::{Database, Kind, Sink, Work, relay, smartedify};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -337,4 +339,37 @@ async fn more_rows_than_a_claim_takes_may_be_held_without_stopping_the_others() 
     holder.batch_execute("COMMIT").await.unwrap();
     work.sink.wait_for(1501).await;
     work.end().await;
+}
+
+/// Where a server listens.
+fn address(url: &str) -> SocketAddr {
+    let config: tokio_postgres::Config = url.parse().unwrap();
+    SocketAddr::from(([127, 0, 0, 1], config.get_ports()[0]))
+}
+
+/// The machine of whoever claims vanishes between two statements: nobody tells the server, and one claims at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_vanishes_in_the_middle_of_a_claim_does_not_keep_the_others_from_claiming() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    let proxy = Proxy::start(address(&db.url)).unwrap();
+    let mut far = db.clone();
+    far.url = proxy.url(&db.url);
+    let vanished = Work::begin(far, mapping.clone(), Sink::new()).await;
+    // Slow enough to be met between two statements.
+    proxy.delay(Duration::from_millis(200));
+    let in_a_claim = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND state = 'idle in transaction' AND query LIKE '%FROM relevo.adopted%FOR UPDATE SKIP LOCKED'";
+    eventually("a claim", async || (db.number(in_a_claim).await > 0).then_some(())).await;
+    proxy.half_open();
+    let id = Uuid::now_v7();
+    db.run(&insert(id, "k", "{}")).await;
+    let (table, _) = db.adopt("events", mapping).await.unwrap();
+    let sink = Arc::new(Sink::new());
+    let running = relay(table, &sink, "two").await;
+    assert_eq!(sink.wait_for(1).await[0].id, id.to_string());
+    running.stop(Duration::from_secs(60)).await.unwrap();
+    proxy.heal();
+    proxy.cut();
+    vanished.end().await;
 }

@@ -170,8 +170,9 @@ pub async fn a_claim_that_outlives_its_owner_comes_back(db: Database) {
 
 /// A table with names and states nobody would guess, drawn from a seed.
 fn strange(db: &Database, seed: u64) -> (String, Mapping) {
-    let word =
-        |role: &str| format!("{role}\" {}'é;--", (seed.wrapping_mul(31) ^ role.len() as u64) % 997);
+    let word = |role: &str| {
+        format!("{role}\" {{}}{}'é;--", (seed.wrapping_mul(31) ^ role.len() as u64) % 997)
+    };
     let q = |role: &str| format!("\"{}\"", word(role).replace('"', "\"\""));
     let (time, serial) = match db.is_postgres() {
         true => ("timestamp", "bigserial"),

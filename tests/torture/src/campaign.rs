@@ -1,8 +1,9 @@
 //! Every scenario, again and again with other seeds, for as long as wanted; then a report.
 
+use crate::database::Database;
 use crate::report::{Outcome, worst};
 use crate::rig::{Run, TAKEOVER_LIMIT};
-use crate::scenarios::{self, on_postgres, on_sqlite};
+use crate::scenarios::{self, adopting, on_postgres, on_sqlite};
 use anyhow::{Context, Result, bail};
 use relevo_core::clock::Rng;
 use relevo_testkit::services::Postgres;
@@ -63,12 +64,19 @@ enum Job {
     SqliteRolling,
     SqliteOutside,
     Adopted,
+    AdoptedServerKills,
+    AdoptedTerminations,
+    AdoptedSteps,
+    AdoptedNetwork,
+    AdoptedCommitOrder,
     SqliteAdopted,
+    SqliteAdoptedTerminations,
+    SqliteAdoptedSteps,
     Consumers,
     SqliteConsumers,
 }
 
-const ON_SQLITE: [Job; 10] = [
+const ON_SQLITE: [Job; 12] = [
     Job::SqliteKills,
     Job::SqliteTerminations,
     Job::SqliteZombies,
@@ -78,10 +86,12 @@ const ON_SQLITE: [Job; 10] = [
     Job::SqliteRolling,
     Job::SqliteOutside,
     Job::SqliteAdopted,
+    Job::SqliteAdoptedTerminations,
+    Job::SqliteAdoptedSteps,
     Job::SqliteConsumers,
 ];
 
-const ON_POSTGRES: [Job; 18] = [
+const ON_POSTGRES: [Job; 23] = [
     Job::Kills,
     Job::ServerKills,
     Job::AsynchronousServerKills,
@@ -99,6 +109,11 @@ const ON_POSTGRES: [Job; 18] = [
     Job::Promotion,
     Job::Rolling,
     Job::Adopted,
+    Job::AdoptedServerKills,
+    Job::AdoptedTerminations,
+    Job::AdoptedSteps,
+    Job::AdoptedNetwork,
+    Job::AdoptedCommitOrder,
     Job::Consumers,
 ];
 
@@ -381,6 +396,12 @@ async fn perform(job: Job, major: u16, name: &str, run: &Run) -> Result<Vec<Outc
         Job::SqliteDiskFull => scenarios::disk_full_on_sqlite(run, name, 5).await,
         Job::SqliteRolling => scenarios::rolling_schema(run, name, database).await,
         Job::SqliteAdopted => scenarios::adopted(run, name, database, 40).await,
+        Job::SqliteAdoptedTerminations => {
+            scenarios::terminations(run, name, adopting(run, database), 15).await
+        }
+        Job::SqliteAdoptedSteps => {
+            scenarios::signals_at_steps(run, name, adopting(run, database), 1).await
+        }
         Job::SqliteConsumers => scenarios::consumers(run, name, database, 60).await,
         _ => scenarios::outside(run, name, database, 60).await,
     };
@@ -395,7 +416,9 @@ async fn perform_on_postgres(
 ) -> Result<Vec<Outcome>> {
     let outcome = match job {
         Job::Kills => scenarios::kills(run, name, on_postgres(server)?, 150).await,
-        Job::ServerKills => scenarios::server_kills(run, name, server, 40).await,
+        Job::ServerKills => {
+            scenarios::server_kills(run, name, server, on_postgres(server)?, 40).await
+        }
         Job::AsynchronousServerKills => {
             scenarios::server_kills_of_asynchronous_handlers(run, name, server, 20).await
         }
@@ -409,11 +432,16 @@ async fn perform_on_postgres(
             scenarios::zombies_at_steps(run, name, on_postgres(server)?, &steps).await
         }
         Job::Steps => scenarios::signals_at_steps(run, name, on_postgres(server)?, 2).await,
-        Job::Network => scenarios::network(run, name, server, 5, true).await,
+        Job::Network => scenarios::network(run, name, server, on_postgres(server)?, 5, true).await,
         Job::Conflicts => scenarios::conflicts(run, name, server, Duration::from_secs(30)).await,
         Job::DiskFull => scenarios::disk_full_on_postgres(run, name, server, 5).await,
         Job::Outside => scenarios::outside(run, name, on_postgres(server)?, 60).await,
         Job::Adopted => scenarios::adopted(run, name, on_postgres(server)?, 60).await,
+        Job::AdoptedServerKills
+        | Job::AdoptedTerminations
+        | Job::AdoptedSteps
+        | Job::AdoptedNetwork
+        | Job::AdoptedCommitOrder => perform_adopted(job, server, name, run).await,
         Job::Consumers => scenarios::consumers(run, name, on_postgres(server)?, 80).await,
         Job::Rolling => scenarios::rolling_schema(run, name, on_postgres(server)?).await,
         Job::Promotion => scenarios::promoted_under_relays(run, name, server).await,
@@ -424,11 +452,24 @@ async fn perform_on_postgres(
             outcomes.push(scenarios::moved_under_relays(run, &moved, server, &other).await?);
             return Ok(outcomes);
         }
-        _ => {
-            let minute = Duration::from_secs(60);
-            scenarios::commit_order(run, name, server, minute + Duration::from_secs(5), minute)
-                .await
-        }
+        _ => commit_order(run, name, on_postgres(server)?).await,
     };
     Ok(vec![outcome?])
+}
+
+async fn commit_order(run: &Run, name: &str, database: Database) -> Result<Outcome> {
+    let minute = Duration::from_secs(60);
+    scenarios::commit_order(run, name, database, minute + Duration::from_secs(5), minute).await
+}
+
+/// What is done to the log is done to a table of somebody else's too.
+async fn perform_adopted(job: Job, server: &Postgres, name: &str, run: &Run) -> Result<Outcome> {
+    let database = adopting(run, on_postgres(server)?);
+    match job {
+        Job::AdoptedServerKills => scenarios::server_kills(run, name, server, database, 20).await,
+        Job::AdoptedTerminations => scenarios::terminations(run, name, database, 20).await,
+        Job::AdoptedSteps => scenarios::signals_at_steps(run, name, database, 2).await,
+        Job::AdoptedNetwork => scenarios::network(run, name, server, database, 3, true).await,
+        _ => commit_order(run, name, database).await,
+    }
 }

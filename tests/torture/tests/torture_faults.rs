@@ -4,7 +4,7 @@
 
 mod common;
 
-use relevo_torture::scenarios::{self, on_postgres, on_sqlite};
+use relevo_torture::scenarios::{self, adopting, on_postgres, on_sqlite};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +77,8 @@ async fn cut_half_open_slow_and_forgetful_connections_lose_nothing() {
     let _turn = common::turn().await;
     let Some(server) = common::server(15) else { return };
     let name = "network faults on PostgreSQL 15";
-    scenarios::network(&common::run(16), name, &server, 1, false).await.unwrap().expect_clean();
+    let (run, database) = (common::run(16), on_postgres(&server).unwrap());
+    scenarios::network(&run, name, &server, database, 1, false).await.unwrap().expect_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,7 +116,8 @@ async fn commit_order_on(major: u16, seed: u64, hold: Duration) {
     let Some(server) = common::server(major) else { return };
     let time = common::seconds(7);
     let name = format!("commit order on PostgreSQL {major}");
-    scenarios::commit_order(&common::run(seed), &name, &server, time, hold)
+    let database = on_postgres(&server).unwrap();
+    scenarios::commit_order(&common::run(seed), &name, database, time, hold)
         .await
         .unwrap()
         .expect_clean();
@@ -212,4 +214,47 @@ async fn a_stranger_with_sqlites_write_lock_only_delays() {
         .await
         .unwrap()
         .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_networks_lose_nothing_of_an_adopted_table() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let run = common::run(62);
+    let database = adopting(&run, on_postgres(&server).unwrap());
+    let name = "network faults under an adopted table on PostgreSQL 15";
+    let outcome = scenarios::network(&run, name, &server, database, 1, false).await;
+    outcome.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_and_sigterm_at_every_step_lose_nothing_of_an_adopted_table() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(18) else { return };
+    let run = common::run(63);
+    let database = adopting(&run, on_postgres(&server).unwrap());
+    let name = "signals at every step under an adopted table on PostgreSQL 18";
+    scenarios::signals_at_steps(&run, name, database, 1).await.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_order_of_an_adopted_table_is_kept() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(18) else { return };
+    let run = common::run(64);
+    let database = adopting(&run, on_postgres(&server).unwrap());
+    let (name, hold) =
+        ("commit order of an adopted table on PostgreSQL 18", Duration::from_secs(3));
+    let outcome = scenarios::commit_order(&run, name, database, common::seconds(5), hold).await;
+    outcome.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_at_random_moments_hands_an_adopted_table_on() {
+    let _turn = common::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let run = common::run(65);
+    let database = adopting(&run, on_sqlite(folder.path()));
+    let name = "SIGTERM under an adopted table on SQLite";
+    scenarios::terminations(&run, name, database, 4).await.unwrap().expect_clean();
 }

@@ -5,7 +5,7 @@
 mod common;
 
 use relevo_testkit::services;
-use relevo_torture::scenarios::{self, on_postgres, on_sqlite};
+use relevo_torture::scenarios::{self, adopting, on_postgres, on_sqlite};
 
 /// Kills of relays with work in flight. A test whose kills found nothing in flight fails.
 const ON_SQLITE: usize = 45;
@@ -58,10 +58,9 @@ async fn kills_of_postgres_15_with_its_children_lose_nothing() {
     let _turn = common::turn().await;
     let Some(server) = services::require(scenarios::server(15)) else { return };
     let kills = common::kills(OF_EACH_SERVER) as u64;
-    scenarios::server_kills(&common::run(4), "kills of PostgreSQL 15", &server, kills)
-        .await
-        .unwrap()
-        .expect_clean();
+    let (name, database) = ("kills of PostgreSQL 15", on_postgres(&server).unwrap());
+    let outcome = scenarios::server_kills(&common::run(4), name, &server, database, kills).await;
+    outcome.unwrap().expect_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,10 +68,9 @@ async fn kills_of_postgres_18_with_its_children_lose_nothing() {
     let _turn = common::turn().await;
     let Some(server) = services::require(scenarios::server(18)) else { return };
     let kills = common::kills(OF_EACH_SERVER) as u64;
-    scenarios::server_kills(&common::run(5), "kills of PostgreSQL 18", &server, kills)
-        .await
-        .unwrap()
-        .expect_clean();
+    let (name, database) = ("kills of PostgreSQL 18", on_postgres(&server).unwrap());
+    let outcome = scenarios::server_kills(&common::run(5), name, &server, database, kills).await;
+    outcome.unwrap().expect_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,6 +114,19 @@ async fn kills_of_relays_lose_nothing_of_an_adopted_table_on_sqlite() {
     let name = "an adopted table on SQLite";
     // Its rows are deleted.
     let outcome = scenarios::adopted(&common::run(49), name, database, kills).await;
+    outcome.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_postgres_lose_nothing_of_an_adopted_table() {
+    let _turn = common::turn().await;
+    let Some(server) = services::require(scenarios::server(15)) else { return };
+    // Its rows are deleted.
+    let run = common::run(61);
+    let (kills, database) =
+        (common::kills(4) as u64, adopting(&run, on_postgres(&server).unwrap()));
+    let name = "kills of PostgreSQL 15 under an adopted table";
+    let outcome = scenarios::server_kills(&run, name, &server, database, kills).await;
     outcome.unwrap().expect_clean();
 }
 

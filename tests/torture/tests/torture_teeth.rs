@@ -160,7 +160,6 @@ async fn a_publication_beside_its_transaction_is_caught() {
 async fn adopting(server: &Postgres, name: &str, seed: u64) -> Rig {
     let database = on_postgres(server).unwrap().adopting(Table::drawn(seed, true));
     let mut rig = Rig::new(&common::run(seed), name, database).await.unwrap();
-    rig.towards(Broker::start(seed).await.unwrap());
     rig.patience = PATIENCE;
     rig
 }

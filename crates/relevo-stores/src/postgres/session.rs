@@ -70,6 +70,8 @@ pub(crate) use args;
 
 /// Whoever gives up after so long has met silence, rather than changed their mind.
 const SILENCE: Duration = Duration::from_secs(1);
+/// Between two statements of a transaction on an adopted table nobody needs longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// Where a connection goes back to.
 enum Lent {
@@ -160,10 +162,16 @@ impl Session {
 
     /// [`Self::begin`], each statement of which sees what had committed before it, whatever the database's default is, and
     /// wants few rows of a table that may be large: reading all of it for them, or compiling a plan, is never worth it.
+    ///
+    /// Others work past its locks, or wait for them: whoever falls asleep in it, or vanishes without a goodbye, loses them.
     pub(crate) async fn begin_by_index(&self) -> Result<Tx<'_>> {
         let tx = Tx { session: self, ended: false };
-        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
-        self.batch(begin).await?;
+        let idle = LONGEST_PAUSE.as_millis();
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL jit = off;
+             SET LOCAL idle_in_transaction_session_timeout = {idle}"
+        );
+        self.batch(&begin).await?;
         Ok(tx)
     }
 

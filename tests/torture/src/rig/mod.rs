@@ -24,6 +24,8 @@ use tempfile::TempDir;
 pub const LEASE: Duration = Duration::from_secs(1);
 /// A dead owner's lanes are at work again within this, on a machine that is not busy with other things.
 pub const TAKEOVER_LIMIT: Duration = Duration::from_secs(3);
+/// So long whoever sleeps or is cut off in the middle of a claim may keep all others from claiming.
+const CLAIM_LIMIT: Duration = Duration::from_secs(3);
 /// After any other fault has ended, everything is at work again within this.
 pub const RECOVERY_LIMIT: Duration = Duration::from_secs(30);
 /// A process that was asked to end has ended within this.
@@ -97,12 +99,16 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A run on an empty database; its tables are made here.
+    /// A run on an empty database; its tables are made here. What an adopted table's relays publish goes to a broker.
     pub async fn new(run: &Run, scenario: &str, database: Database) -> Result<Self> {
         database.create().await.context("making the tables")?;
+        let outside = match database.adopted() {
+            Some(_) => Some(Broker::start(run.seed).await?),
+            None => None,
+        };
         let folder = tempfile::Builder::new().prefix("relevo-torture-").tempdir()?;
         let adopts = write_configuration(&database, folder.path())?;
-        Ok(Self {
+        let mut rig = Self {
             scenario: scenario.to_owned(),
             run: run.clone(),
             began: Instant::now(),
@@ -112,7 +118,7 @@ impl Rig {
             relays: Vec::new(),
             writers: Vec::new(),
             consumers: Vec::new(),
-            outside: None,
+            outside,
             behind: false,
             adopts,
             figures: Figures::default(),
@@ -122,7 +128,16 @@ impl Rig {
             probed: 0,
             patience: RECOVERY_LIMIT,
             probe_keys: probes::one_key_for_each_lane(),
-        })
+        };
+        if rig.adopts.is_some() {
+            rig.figures.notes.push(rig.described());
+        }
+        Ok(rig)
+    }
+
+    /// Where relays publish to, if effects do not happen in the database.
+    pub fn broker(&self) -> Option<Arc<Broker>> {
+        self.outside.clone()
     }
 
     /// Effects happen outside, at this broker, instead of in the database.
@@ -257,6 +272,11 @@ impl Rig {
         Ok(())
     }
 
+    /// Before a take-over is measured: how long a broker may be silent is not what it measures.
+    pub async fn settle_broker(&mut self) -> Result<()> {
+        if self.outside.is_some() { self.settle().await } else { Ok(()) }
+    }
+
     pub(crate) fn calm_broker(&self, calm: bool) {
         if let Some(broker) = &self.outside {
             broker.set_calm(calm);
@@ -358,6 +378,12 @@ impl Rig {
         drop(self.writers.pop());
         self.figures.fault("kill -9 of a writer");
         self.start_writers(writers, args)
+    }
+
+    /// A dead owner's lanes must be at work again within this.
+    fn takeover_limit(&self) -> Duration {
+        let claimed = if self.adopts.is_some() { CLAIM_LIMIT } else { Duration::ZERO };
+        self.run.takeover_limit + claimed
     }
 
     /// What is relayed here, in a line.

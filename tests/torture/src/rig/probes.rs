@@ -60,7 +60,7 @@ impl Rig {
 
     /// Measures a take-over of all lanes but those few whose rows the sleeper's transactions may hold.
     pub async fn measure_takeover_but(&mut self, held: usize, since: Instant) -> Result<()> {
-        let limit = self.run.takeover_limit;
+        let limit = self.takeover_limit();
         let took = self.probe_but(held, since, limit).await?;
         self.calm_broker(false);
         self.figures.takeovers.push(took);

@@ -1,10 +1,9 @@
-use super::Load;
-use crate::adopted::Table;
+use super::{Load, adopting};
 use crate::broker::Broker;
 use crate::database::Database;
 use crate::report::Outcome;
 use crate::rig::{LEASE, RECOVERY_LIMIT, Relays, Rig, Run};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,12 +15,8 @@ const DOWN_EVERY: usize = 7;
 /// says of it: relays are killed with claimed rows in hand, sleep past their lease, and the broker comes and goes.
 pub async fn adopted(run: &Run, name: &str, database: Database, kills: usize) -> Result<Outcome> {
     let load = Load::on(&database);
-    let postgres = matches!(database, Database::Postgres(_));
-    let table = Table::drawn(run.seed, postgres);
-    let broker = Broker::start(run.seed).await?;
-    let mut rig = Rig::new(run, name, database.adopting(table)).await?;
-    rig.figures.notes.push(rig.described());
-    rig.towards(broker.clone());
+    let mut rig = Rig::new(run, name, adopting(run, database)).await?;
+    let broker = rig.broker().context("an adopted table has a broker")?;
     rig.start_relays(2, &Relays::default())?;
     rig.start_writers(load.writers, load.args)?;
     let mut round = 0;
@@ -48,12 +43,18 @@ pub async fn adopted(run: &Run, name: &str, database: Database, kills: usize) ->
 
 /// One that lives sleeps while another takes its lanes, and wakes with rows in hand that are claimed by nobody's name.
 async fn sleep_past_lease(rig: &mut Rig) -> Result<()> {
+    rig.settle().await?;
     let victim = rig.below(rig.relays.len() as u64) as usize;
     let relay = &mut rig.relays[victim];
     relay.wait_until(RECOVERY_LIMIT, |told| told.in_flight() > 0);
     relay.pause();
+    let paused = Instant::now();
     rig.figures.fault("SIGSTOP past the lease");
-    rig.work(LEASE * 2).await;
+    // Of SQLite's write lock a sleeper may have all there is.
+    if matches!(rig.database, Database::Postgres(_)) {
+        rig.measure_takeover(paused).await?;
+    }
+    rig.work((LEASE * 2).saturating_sub(paused.elapsed())).await;
     rig.relays[victim].resume();
     rig.measure_recovery(Instant::now()).await
 }

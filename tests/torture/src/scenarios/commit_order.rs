@@ -1,20 +1,19 @@
-use super::on_postgres;
+use crate::database::Database;
 use crate::report::Outcome;
 use crate::rig::{RECOVERY_LIMIT, Relays, Rig, Run};
 use crate::writer::{HELD, Shape};
 use anyhow::Result;
-use relevo_testkit::services::Postgres;
 use std::time::{Duration, Instant};
 
 /// Many writers whose commits come in another order than their numbers, and a transaction that is held open.
 pub async fn commit_order(
     run: &Run,
     name: &str,
-    server: &Postgres,
+    database: Database,
     time: Duration,
     hold: Duration,
 ) -> Result<Outcome> {
-    let mut rig = Rig::new(run, name, on_postgres(server)?).await?;
+    let mut rig = Rig::new(run, name, database).await?;
     rig.start_relays(2, &Relays::default())?;
     let hold_ms = hold.as_millis().to_string();
     let shapes = ["--pause-ms", "100", "--inside-ms", "40", "--two-phase", "--hold-ms", &hold_ms];

@@ -76,19 +76,21 @@ pub async fn disk_full_on_sqlite(run: &Run, name: &str, times: u64) -> Result<Ou
     rig.finish().await
 }
 
-/// The disk under a tablespace with all tables is full for a while, again and again. The write-ahead log is elsewhere.
+/// The disk under a tablespace with all tables is full for a while, again and again; then that of the write-ahead log.
 pub async fn disk_full_on_postgres(
     run: &Run,
     name: &str,
-    server: &Postgres,
+    like: &Postgres,
     times: u64,
 ) -> Result<Outcome> {
-    let disk = SmallDisk::new(48)?;
+    let (disk, wal) = (SmallDisk::new(48)?, SmallDisk::new(96)?);
+    // Of its own: it dies with every log that is full.
+    let server = super::server(like.major())?;
+    move_wal(&server, &wal)?;
     let place = disk.path().join("tablespace");
     std::fs::create_dir(&place)?;
-    let owner = std::fs::metadata(server.data_folder())?;
     for path in [disk.path(), &place] {
-        chown(path, Some(owner.uid()), Some(owner.gid()))?;
+        give_to_owner(&server, path)?;
     }
     let (admin, space) = (server.url("postgres"), format!("small_{}", run.seed));
     sql::execute(&admin, &format!("CREATE TABLESPACE {space} LOCATION '{}'", place.display()))?;
@@ -101,10 +103,55 @@ pub async fn disk_full_on_postgres(
     rig.start_relays(2, &Relays::default())?;
     rig.start_writers(8, &["--pause-ms", "200"])?;
     full_and_empty(&mut rig, &disk, times).await?;
-    let outcome = rig.finish().await?;
-    sql::execute(&admin, &format!("DROP DATABASE {space} WITH (FORCE)"))?;
-    sql::execute(&admin, &format!("DROP TABLESPACE {space}"))?;
-    Ok(outcome)
+    wal_full_and_empty(&mut rig, &server, &wal, times).await?;
+    rig.finish().await
+}
+
+fn give_to_owner(server: &Postgres, path: &Path) -> Result<()> {
+    let owner = std::fs::metadata(server.data_folder())?;
+    Ok(chown(path, Some(owner.uid()), Some(owner.gid()))?)
+}
+
+/// From now on the server's write-ahead log is on this disk, and keeps few segments that it does not need.
+fn move_wal(server: &Postgres, disk: &SmallDisk) -> Result<()> {
+    sql::execute(&server.url("postgres"), "ALTER SYSTEM SET min_wal_size = '32MB'")?;
+    server.stop();
+    let (there, here) = (server.data_folder().join("pg_wal"), disk.path().join("pg_wal"));
+    let copied = Command::new("cp").arg("-a").args([&there, &here]).status()?;
+    ensure!(copied.success(), "the write-ahead log could not be moved: {copied}");
+    std::fs::remove_dir_all(&there)?;
+    std::os::unix::fs::symlink(&here, &there)?;
+    give_to_owner(server, disk.path())?;
+    Ok(server.restart()?)
+}
+
+/// A server that can have no further segment panics, and cannot even recover before there is room.
+async fn wal_full_and_empty(
+    rig: &mut Rig,
+    server: &Postgres,
+    disk: &SmallDisk,
+    times: u64,
+) -> Result<()> {
+    let panics = || server.log().matches("PANIC:").count();
+    // The next segment, until there is none.
+    let switch = "SELECT pg_logical_emit_message(false, 'full', ''), pg_switch_wal()";
+    for _ in 0..times {
+        rig.work(Duration::from_millis(800)).await;
+        let (before, in_flight) = (panics(), rig.wait_for_flight());
+        let ballast = disk.fill()?;
+        let full = (0..100).any(|_| sql::execute(&server.url("postgres"), switch).is_err());
+        match full && panics() > before {
+            true => rig.figures.fault("disk full under the write-ahead log: the server panicked"),
+            false => {
+                rig.problem("the disk of the write-ahead log was full, and the server went on")
+            }
+        }
+        rig.figures.notes.push(format!("{in_flight} events were in flight when it was full"));
+        std::fs::remove_file(ballast)?;
+        server.restart()?;
+        rig.measure_recovery(Instant::now()).await?;
+    }
+    Ok(())
 }
 
 async fn full_and_empty(rig: &mut Rig, disk: &SmallDisk, times: u64) -> Result<()> {

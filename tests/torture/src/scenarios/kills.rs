@@ -44,8 +44,14 @@ fn driver_by_turns(round: u64) -> Relays {
 }
 
 /// `kill -9` of the server with all its children while everything is at work.
-pub async fn server_kills(run: &Run, name: &str, server: &Postgres, kills: u64) -> Result<Outcome> {
-    let rig = Rig::new(run, name, on_postgres(server)?).await?;
+pub async fn server_kills(
+    run: &Run,
+    name: &str,
+    server: &Postgres,
+    database: Database,
+    kills: u64,
+) -> Result<Outcome> {
+    let rig = Rig::new(run, name, database).await?;
     kill_servers(rig, server, kills, &Relays::default()).await
 }
 
@@ -119,6 +125,7 @@ pub async fn terminations(
     for _ in 0..count {
         let calm = rig.between(10, 300);
         rig.work(calm).await;
+        rig.settle_broker().await?;
         let asked = rig.terminate_relay(&Relays::default())?;
         rig.measure_takeover(asked).await?;
     }

@@ -30,7 +30,9 @@ pub use sqlite_busy::sqlite_busy;
 pub use steps::{signals_at_steps, zombies_at_steps};
 pub use zombies::{sleeper_with_a_lock, zombies};
 
+use crate::adopted::Table;
 use crate::database::{Database, PostgresDatabase, SqliteDatabase};
+use crate::rig::Run;
 use anyhow::Result;
 use relevo_testkit::services::{Postgres, PostgresOptions, ServiceError};
 use std::path::Path;
@@ -47,6 +49,13 @@ pub fn server(major: u16) -> Result<Postgres, ServiceError> {
 /// A database of its own on a server.
 pub fn on_postgres(server: &Postgres) -> Result<Database> {
     Ok(Database::Postgres(PostgresDatabase::new(server.create_database()?)))
+}
+
+/// The same database with an outbox table of somebody else's in it, its names and states drawn from the run's seed: any
+/// scenario then relays that one, by what a file of configuration says of it.
+pub fn adopting(run: &Run, database: Database) -> Database {
+    let postgres = matches!(database, Database::Postgres(_));
+    database.adopting(Table::drawn(run.seed, postgres))
 }
 
 /// The URL of a database for sessions with a setting of their own.

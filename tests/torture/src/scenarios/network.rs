@@ -1,4 +1,4 @@
-use super::on_postgres;
+use crate::database::Database;
 use crate::report::Outcome;
 use crate::rig::{RECOVERY_LIMIT, Relays, Rig, Run};
 use anyhow::Result;
@@ -17,11 +17,12 @@ pub async fn network(
     run: &Run,
     name: &str,
     server: &Postgres,
+    database: Database,
     rounds: u64,
     alone: bool,
 ) -> Result<Outcome> {
     let proxy = Proxy::start(server.address())?;
-    let mut rig = Rig::new(run, name, on_postgres(server)?).await?;
+    let mut rig = Rig::new(run, name, database).await?;
     let through = proxy.url(rig.database.url());
     let near = Relays::default();
     let far = Relays { url: Some(through.clone()), ..Relays::default() };
@@ -87,6 +88,7 @@ async fn lose_replies(rig: &mut Rig, proxy: &Proxy) {
 
 /// A fault that lasts: the relay that does not suffer it takes all lanes meanwhile.
 async fn silence(rig: &mut Rig, proxy: &Proxy, name: &str, begin: fn(&Proxy)) -> Result<()> {
+    rig.settle_broker().await?;
     begin(proxy);
     let began = Instant::now();
     rig.figures.fault(name);

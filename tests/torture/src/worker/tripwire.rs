@@ -36,6 +36,10 @@ pub const STEPS: [&str; 17] = [
     "commit",
 ];
 
+/// Those of handlers.
+pub const OF_HANDLERS: [&str; 7] =
+    ["acquire", "begin", "savepoint", "handle", "undo", "fence", "commit"];
+
 /// The steps that only a consumer takes.
 pub const OF_CONSUMERS: [&str; 2] = ["meet", "land"];
 

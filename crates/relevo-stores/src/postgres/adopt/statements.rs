@@ -390,15 +390,15 @@ impl<'m> Maker<'m> {
         let common =
             columns.iter().map(|name| (quoted_name(name), format!("g.{}", quoted_name(name))));
         let (into, from): (Vec<String>, Vec<String>) = common.chain(extra).unzip();
-        let row =
-            format!("c.adoption = $1 AND c.event = ANY ($2) AND {{}}.{id} = c.row_id::{id_type}");
-        let clear =
-            format!("DELETE FROM {there} d USING relevo.claim c WHERE {}", row.replace("{}", "d"));
+        let claimed = |alias: &str| {
+            format!("c.adoption = $1 AND c.event = ANY ($2) AND {alias}.{id} = c.row_id::{id_type}")
+        };
+        let clear = format!("DELETE FROM {there} d USING relevo.claim c WHERE {}", claimed("d"));
         let bury = format!(
             "WITH gone AS (DELETE FROM {table} t USING relevo.claim c WHERE {gone} RETURNING t.*)
              INSERT INTO {there} ({into}) OVERRIDING SYSTEM VALUE SELECT {from} FROM gone g
                JOIN relevo.claim c ON c.adoption = $1 AND c.row_id = g.{id}::text JOIN {FAILURES} ON p.event = c.event",
-            gone = row.replace("{}", "t"),
+            gone = claimed("t"),
             into = into.join(", "),
             from = from.join(", "),
         );
