@@ -1,6 +1,6 @@
 //! An event's whole way without a line of Rust in the services: published by psycopg in a transaction of its own,
 //! relayed by `relevo run -c relevo.toml`, consumed by Python's client of each broker with `relevo.first_time` in a
-//! transaction of its own.
+//! transaction of its own. Or written into an outbox table of the service's own, which the daemon adopts.
 
 // Helpers unwrap as tests do: a panic says what was expected and where.
 #![allow(clippy::unwrap_used)]
@@ -21,6 +21,39 @@ const COUNT: &str = "SELECT count(*) FROM effects";
 /// How a consumer ends that dies between its commit and its acknowledgement.
 const CRASHED: i32 = 9;
 
+/// Where the way begins: a service, and how its events are known to the daemon.
+struct Source {
+    program: &'static str,
+    /// `[subscription.bus]` of relevo.toml, and what it needs.
+    subscription: &'static str,
+}
+
+const PUBLISHES: Source =
+    Source { program: "service.py", subscription: "[subscription.bus]\nstore = \"shop\"\n" };
+
+const HAS_A_TABLE: Source = Source {
+    program: "owner.py",
+    subscription: r#"
+[adopt.messages]
+table = "shop_outboxmessage"
+topic_prefix = "order."
+[adopt.messages.columns]
+id = "id"
+sequence = "id"
+topic = "routing_key"
+key = "customer_id"
+payload = "body"
+published_at = "sent_at"
+attempts = "tries"
+[adopt.messages.status]
+column = "state"
+pending = ["new"]
+published = "sent"
+[subscription.bus]
+adopt = "messages"
+"#,
+};
+
 /// Where the way leads: a broker, and the Python program that knows it.
 struct Destination {
     program: &'static str,
@@ -36,15 +69,16 @@ struct Shop {
     python: PathBuf,
     database: String,
     folder: tempfile::TempDir,
+    from: Source,
     to: Destination,
 }
 
 impl Shop {
-    async fn open(to: Destination) -> Option<Shop> {
+    async fn open(from: Source, to: Destination) -> Option<Shop> {
         let python = services::require(services::python())?;
         let started = tokio::task::spawn_blocking(|| Postgres::shared(15)).await.unwrap();
         let database = services::require(started)?.create_database().unwrap();
-        let shop = Shop { python, database, folder: tempfile::tempdir().unwrap(), to };
+        let shop = Shop { python, database, folder: tempfile::tempdir().unwrap(), from, to };
         shop.configure();
         shop.relevo(&["migrate"]);
         let Destination { program, address, name, .. } = &shop.to;
@@ -55,10 +89,10 @@ impl Shop {
     fn configure(&self) {
         let text = format!(
             "[service]\nname = \"shop\"\n[store.shop]\nurl = \"{}\"\n[broker.bus]\n{}\
-             [subscription.bus]\nstore = \"shop\"\nto = \"bus\"\nretry = \"patient\"\n\
+             {}to = \"bus\"\nretry = \"patient\"\n\
              [retry.patient]\nkind = \"linear\"\nstep = \"200ms\"\nmax_attempts = 1000\n\
              [http]\nlisten = \"127.0.0.1:0\"\n",
-            self.database, self.to.table
+            self.database, self.to.table, self.from.subscription
         );
         std::fs::write(self.folder.path().join("relevo.toml"), text).unwrap();
     }
@@ -84,7 +118,8 @@ impl Shop {
     /// Publishes orders, each in its own transaction.
     fn publish(&self, first: u32, last: u32) -> Process {
         let numbers = [first.to_string(), last.to_string()];
-        Process(self.program("service.py").arg(&self.database).args(numbers).spawn().unwrap())
+        let mut service = self.program(self.from.program);
+        Process(service.arg(&self.database).args(numbers).spawn().unwrap())
     }
 
     /// Consumes until all effects are there and nothing more comes.
@@ -134,8 +169,8 @@ fn succeeds(child: &mut Child) {
 }
 
 /// The daemon is killed twice while orders are placed, a consumer dies between commit and acknowledgement.
-async fn an_event_goes_its_whole_way(to: Destination) {
-    let Some(shop) = Shop::open(to).await else { return };
+async fn an_event_goes_its_whole_way(from: Source, to: Destination) -> Option<(Shop, Daemon)> {
+    let shop = Shop::open(from, to).await?;
     assert_eq!(shop.publish(1, 50).ended().await, Some(0));
     let mut daemon = shop.daemon().await;
     assert_eq!(shop.consume(20).ended().await, Some(CRASHED));
@@ -149,16 +184,39 @@ async fn an_event_goes_its_whole_way(to: Destination) {
     assert_eq!(publishing.ended().await, Some(0));
     assert_eq!(consumer.ended().await, Some(0));
     check(&shop);
+    Some((shop, daemon))
+}
+
+async fn rabbitmq() -> Option<Destination> {
+    let started = tokio::task::spawn_blocking(RabbitMq::shared).await.unwrap();
+    let address = services::require(started)?.fresh_vhost().unwrap();
+    let table = format!("url = \"{address}\"\nexchange = \"shop\"\n");
+    let (program, name) = ("consume_rabbitmq.py", "orders".to_owned());
+    Some(Destination { program, address, name, table })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_rabbitmq_and_pika() {
-    let started = tokio::task::spawn_blocking(RabbitMq::shared).await.unwrap();
-    let Some(server) = services::require(started) else { return };
-    let address = server.fresh_vhost().unwrap();
-    let table = format!("url = \"{address}\"\nexchange = \"shop\"\n");
-    let (program, name) = ("consume_rabbitmq.py", "orders".to_owned());
-    an_event_goes_its_whole_way(Destination { program, address, name, table }).await;
+    let Some(to) = rabbitmq().await else { return };
+    an_event_goes_its_whole_way(PUBLISHES, to).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn out_of_a_table_of_the_services_own_by_rabbitmq_and_pika() {
+    let Some(to) = rabbitmq().await else { return };
+    let way = an_event_goes_its_whole_way(HAS_A_TABLE, to).await;
+    let Some((shop, _daemon)) = way else { return };
+    eventually("every row is marked in its owner's words", || async {
+        let open =
+            "SELECT count(*) FROM shop_outboxmessage WHERE state <> 'sent' OR sent_at IS NULL";
+        (shop.number(open) == 0).then_some(())
+    })
+    .await;
+    let owned = "SELECT count(*) FROM shop_outboxmessage WHERE tries = 0";
+    assert_eq!(shop.number(owned), COMMITTED, "its rows are all there, and none failed");
+    let columns =
+        "SELECT count(*) FROM information_schema.columns WHERE table_name = 'shop_outboxmessage'";
+    assert_eq!(shop.number(columns), 7, "its columns are its owner's");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,7 +225,7 @@ async fn by_nats_and_nats_py() {
     let (address, name) = (server.url(), unique_name("orders"));
     let table = format!("url = \"{address}\"\nsubject_prefix = \"{name}\"\n");
     let program = "consume_nats.py";
-    an_event_goes_its_whole_way(Destination { program, address, name, table }).await;
+    an_event_goes_its_whole_way(PUBLISHES, Destination { program, address, name, table }).await;
 }
 
 #[cfg(feature = "kafka")]
@@ -178,7 +236,7 @@ async fn by_kafka_and_confluent_kafka() {
     let (address, name) = (server.bootstrap(), unique_name("orders"));
     let table = format!("url = \"kafka://{address}\"\ntopic = \"{name}\"\n");
     let program = "consume_kafka.py";
-    an_event_goes_its_whole_way(Destination { program, address, name, table }).await;
+    an_event_goes_its_whole_way(PUBLISHES, Destination { program, address, name, table }).await;
 }
 
 fn check(shop: &Shop) {

@@ -122,6 +122,18 @@ async fn the_api_answers_with_problems_that_say_why() {
     assert_eq!(verdict.report.committed, 3, "what was refused left no event");
 }
 
+#[tokio::test]
+async fn the_open_api_is_for_this_machine_only() {
+    let folder = tempfile::tempdir().unwrap();
+    for (address, open) in [("0.0.0.0:0", false), ("[::]:0", false), ("[::1]:0", true)] {
+        let mut options = Options::in_folder(folder.path());
+        (options.listen, options.rate) = (address.parse().unwrap(), 0);
+        let refused = embedded::start(options).await.err().map(|error| error.to_string());
+        let told = refused.is_some_and(|why| why.contains("this machine only"));
+        assert_eq!(told, !open, "{address}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_letters_are_for_whoever_has_the_token() {
     let folder = tempfile::tempdir().unwrap();

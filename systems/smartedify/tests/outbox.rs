@@ -50,6 +50,7 @@ on_both! {
     transient_failures_die_only_where_attempts_are_limited,
     an_event_sent_twice_takes_effect_once,
     writers_of_one_tenant_keep_its_order,
+    a_claim_and_a_batch_have_fifty_rows_at_most,
     a_month_passes_and_only_what_was_published_goes,
     migrations_may_run_again_and_at_the_same_time,
 }
@@ -444,4 +445,46 @@ async fn a_partitioned_outbox_is_relayed_and_cleaned_up_alike() {
 async fn sqlite_says_that_it_has_no_partitions() {
     let place = Place::fresh(Kind::Sqlite).await.unwrap();
     assert!(!migrate::partition(&place.db).await.unwrap());
+}
+
+/// Stores everything, and remembers how much it was handed at once.
+#[derive(Clone, Default)]
+struct Sizes(Arc<Mutex<Vec<usize>>>);
+
+#[async_trait]
+impl Publisher for Sizes {
+    fn name(&self) -> &'static str {
+        "sizes"
+    }
+
+    async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
+        self.0.lock().unwrap().push(events.len());
+        vec![Confirm::Stored; events.len()]
+    }
+}
+
+/// A claim is a transaction, and the log knows which one a row came with.
+const LARGEST_CLAIM: &str =
+    "SELECT max(rows) FROM (SELECT count(*) AS rows FROM relevo.outbox GROUP BY xid) AS claims";
+
+async fn a_claim_and_a_batch_have_fifty_rows_at_most(place: Place) {
+    const ROWS: i64 = 330;
+    let tenants = Tenants::on(place.db.clone());
+    let made = tenants.create("Mirador").await.unwrap();
+    for n in 1..ROWS {
+        match n % 2 {
+            0 => tenants.rename(&made.tenant_id, &format!("Mirador {n}")).await.map(drop).unwrap(),
+            _ => tenants.create(&format!("Edificio {n}")).await.map(drop).unwrap(),
+        }
+    }
+    let sizes = Sizes::default();
+    let (_, relay) = relay(&place, &quick(), sizes.clone()).await;
+    until("published", ROWS, || place.published()).await;
+    relay.stop().await.unwrap();
+    let sizes = sizes.0.lock().unwrap().clone();
+    assert_eq!(sizes.iter().sum::<usize>() as i64, ROWS);
+    assert!(sizes.iter().all(|size| *size <= 50), "{sizes:?}");
+    if place.service.starts_with("postgres") {
+        assert_eq!(number(&place.db, Sql::each(LARGEST_CLAIM, "")).await, 50);
+    }
 }

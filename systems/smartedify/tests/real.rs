@@ -291,3 +291,30 @@ async fn the_same_system_runs_on_kafka() {
     assert_eq!((report.dead, report.lost), (0, 0), "{report:?}");
     serve.stop();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kafka_killed_under_load_loses_nothing_and_keeps_the_order() {
+    let Some(kafka) = require(Kafka::start()) else { return };
+    let url = format!("kafka://{}", kafka.bootstrap());
+    let Some(world) = World::on("kafka", &url).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let acknowledged = acknowledged(&folder);
+    let serve = world.start("serve", &[]);
+    let _consume = world.start("consume", &[]);
+    let traffic = Traffic::start(serve.address(), 50, acknowledged.clone());
+    eventually("effects", async || (world.place.effects().await > 50).then_some(())).await;
+    kafka.kill9();
+    let before = acknowledged.count();
+    eventually("changes are accepted", async || (acknowledged.count() > before + 40).then_some(()))
+        .await;
+    assert!(world.place.pending().await > 0);
+    kafka.restart().unwrap();
+    let effects = world.place.effects().await;
+    eventually("it goes on", async || (world.place.effects().await > effects + 60).then_some(()))
+        .await;
+    traffic.stop().await;
+    world.settle().await;
+    let report = world.judge(&acknowledged, Order::Kept).await.report;
+    assert_eq!((report.dead, report.lost), (0, 0), "{report:?}");
+    serve.stop();
+}

@@ -1,8 +1,8 @@
 //! What goes after thirty days: dispatched rows of `Outbox`, and what says that an event was processed. A row that waits
-//! stays, however old it is.
+//! stays, however old it is. Where `Outbox` is partitioned, months of which nothing is left go as a whole.
 
 use crate::clock::Clock;
-use crate::database::{Database, Value};
+use crate::database::{Connection, Database, Value};
 use anyhow::Result;
 use chrono::{Datelike, Months, NaiveDate, TimeDelta};
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub struct Swept {
     pub processed: u64,
     /// Rows of `DlqPublished`.
     pub dead_letters: u64,
+    /// Partitions of `Outbox`.
+    pub partitions: u64,
 }
 
 /// Takes away what is older than thirty days by `clock`.
@@ -37,11 +39,58 @@ pub async fn sweep(database: &Database, clock: &Clock) -> Result<Swept> {
     let long_before: [Value; 1] = [(clock.now() - LETTERS_KEPT).into()];
     let mut connection = database.connect().await?;
     let mut session = connection.session();
-    Ok(Swept {
+    let mut swept = Swept {
         outbox: session.execute(OUTBOX, &before).await?,
         processed: session.execute(PROCESSED, &before).await?,
         dead_letters: session.execute(DLQ, &long_before).await?,
-    })
+        partitions: 0,
+    };
+    if matches!(database, Database::Postgres(_)) {
+        swept.partitions =
+            drop_partitions(&mut connection, (clock.now() - KEPT).date_naive()).await?;
+    }
+    Ok(swept)
+}
+
+/// Drops the partitions of months that ended before this day and have no row left. Answers how many.
+async fn drop_partitions(connection: &mut Connection, before: NaiveDate) -> Result<u64> {
+    let over = |month: &NaiveDate| *month + Months::new(1) <= before;
+    let old: Vec<NaiveDate> = months(connection).await?.into_iter().filter(over).collect();
+    for month in &old {
+        connection.batch(&drop_if_empty(*month)).await?;
+    }
+    let left = months(connection).await?;
+    Ok(old.iter().filter(|month| !left.contains(month)).count() as u64)
+}
+
+/// The months that have a partition.
+async fn months(connection: &mut Connection) -> Result<Vec<NaiveDate>> {
+    const NAMES: &str = r#"SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = '"Outbox"'::regclass"#;
+    let rows = connection.session().query(NAMES, &[]).await?;
+    let names: Vec<String> = rows.iter().map(|row| row.text(0)).collect::<Result<_>>()?;
+    // The default partition is of no month.
+    let month = |name: &String| NaiveDate::parse_from_str(&format!("{name}_01"), "Outbox_%Y_%m_%d");
+    Ok(names.iter().filter_map(|name| month(name).ok()).collect())
+}
+
+/// Dropping a partition takes the whole table for a moment. Whoever is at work there comes first: then it is the next
+/// sweep's.
+fn drop_if_empty(month: NaiveDate) -> String {
+    let name = name(month);
+    format!(
+        r#"DO $$ BEGIN
+            IF NOT EXISTS (SELECT FROM "{name}") THEN
+                PERFORM set_config('lock_timeout', '2s', true);
+                LOCK TABLE ONLY "Outbox" IN ACCESS EXCLUSIVE MODE;
+                IF NOT EXISTS (SELECT FROM "{name}") THEN DROP TABLE "{name}"; END IF;
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN NULL; END $$"#
+    )
+}
+
+fn name(month: NaiveDate) -> String {
+    month.format("Outbox_%Y_%m").to_string()
 }
 
 /// Makes the partitions of this month and the next, where `Outbox` is partitioned.
@@ -62,7 +111,7 @@ pub async fn partitions(database: &Database, clock: &Clock) -> Result<()> {
 
 fn partition(month: NaiveDate) -> String {
     let next = month + Months::new(1);
-    let name = month.format("Outbox_%Y_%m");
+    let name = name(month);
     format!(
         r#"CREATE TABLE IF NOT EXISTS "{name}" PARTITION OF "Outbox" FOR VALUES FROM ('{month}Z') TO ('{next}Z')"#
     )

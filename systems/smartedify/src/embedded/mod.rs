@@ -32,7 +32,7 @@ use crate::http::{Api, follow_broker};
 use crate::migrate;
 use crate::outbox::{Outbox, Settings, dead_letters};
 use crate::tenants::Tenants;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use journal::{Acknowledged, Journal};
 use metrics_exporter_prometheus::PrometheusHandle;
 use relevo::{EventId, RunningRelay};
@@ -50,7 +50,7 @@ use traffic::Traffic;
 pub struct Options {
     /// Where everything is kept.
     pub folder: PathBuf,
-    /// Where the API listens; loopback, because nobody logs in.
+    /// Where the API listens: an address of this machine only, because nobody logs in.
     pub listen: SocketAddr,
     /// Changes a second; 0 leaves the service to others.
     pub rate: u32,
@@ -131,6 +131,8 @@ impl Parts {
 
 /// Starts it, with its traffic.
 pub async fn start(options: Options) -> Result<Running> {
+    let address = options.listen;
+    ensure!(address.ip().is_loopback(), "{address}: the open API is for this machine only");
     std::fs::create_dir_all(&options.folder)?;
     let parts = open(&options).await?;
     let relay = parts.relay().await?;

@@ -3,15 +3,18 @@
 mod rig;
 
 use axum::http::{Method, StatusCode};
+use chrono::{Datelike, Months, TimeDelta};
 use lapin::BasicProperties;
 use relevo_testkit::eventually;
 use rig::{Process, Rig};
 use std::collections::BTreeSet;
 use std::time::Duration;
+use ticketflow::clock::Clock;
 use ticketflow::ticket::{NewTicket, Priority, Status, Ticket};
-use ticketflow::topology;
+use ticketflow::tickets::Tickets;
 use ticketflow::traffic::{Journal, Traffic};
 use ticketflow::verify::{Evidence, Verdict};
+use ticketflow::{retention, topology};
 
 const PATIENT: &str = "0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,0.3,1,1,1,1,1,1,1,1,1,1,5,5,5,5,5,5,5,5,5,5";
 
@@ -300,6 +303,51 @@ async fn an_outbox_partitioned_by_date_is_relayed_as_well() {
     assert_eq!(rig.count(elsewhere).await, 0, "this month has its own partition");
     let pending = r#"SELECT count(*) FROM "Outbox" WHERE "DispatchedAt" IS NULL"#;
     eventually("both are marked", async || (rig.count(pending).await == 0).then_some(())).await;
+}
+
+/// By a clock that tests set forward, on a table of a partition a month.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_month_later_what_was_dispatched_is_gone_and_then_its_partition_but_not_what_waits() {
+    let Some(rig) = Rig::partitioned().await else { return };
+    let clock = Clock::default();
+    let sweep = async || {
+        retention::partitions(&rig.database, &clock).await.expect("partitions");
+        retention::sweep(&rig.database, &clock).await.expect("swept")
+    };
+    let (api, worker) = (rig.api(), rig.worker("a", PATIENT));
+    let ticket = open_ticket(&api).await;
+    api.client().change_status(ticket.id, Status::InProgress).await.expect("changed");
+    let done = r#"SELECT count(*) FROM "ProcessedEvents""#;
+    eventually("both effects of both", async || (rig.count(done).await == 4).then_some(())).await;
+    let pending = r#"SELECT count(*) FROM "Outbox" WHERE "DispatchedAt" IS NULL"#;
+    eventually("both are marked", async || (rig.count(pending).await == 0).then_some(())).await;
+    api.terminate();
+    worker.terminate();
+    let (tickets, closed) = (Tickets::new(rig.database.clone(), clock.clone()), Status::Closed);
+    tickets.change_status(ticket.id, closed, "c".into()).await.expect("nobody dispatches it");
+    let of_today = clock.now().format("Outbox_%Y_%m").to_string();
+    for _ in 0..30 {
+        assert_eq!(sweep().await, retention::Swept::default(), "thirty days are not over");
+        clock.advance(TimeDelta::days(1));
+    }
+    let swept = sweep().await;
+    assert_eq!((swept.outbox, swept.processed), (2, 4), "{swept:?}");
+
+    clock.advance(TimeDelta::days(95));
+    assert!(sweep().await.partitions > 0, "months of which nothing is left");
+    assert_eq!(rig.count(pending).await, 1, "what waits stays, however old");
+    assert!(rig.partitions().await.contains(&of_today), "{:?}", rig.partitions().await);
+
+    let api = rig.api();
+    eventually("it is marked", async || (rig.count(pending).await == 0).then_some(())).await;
+    api.terminate();
+    let swept = sweep().await;
+    assert_eq!(swept.outbox, 1, "{swept:?}");
+    let month = |ahead: u32| {
+        let month = clock.now().date_naive().with_day(1).expect("a day") + Months::new(ahead);
+        month.format("Outbox_%Y_%m").to_string()
+    };
+    assert_eq!(rig.partitions().await, [month(0), month(1), "Outbox_default".into()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -116,6 +116,15 @@ impl Rig {
         row.expect("a row").number(0).expect("a number")
     }
 
+    /// The partitions of Outbox, by name.
+    pub(crate) async fn partitions(&self) -> Vec<String> {
+        const NAMES: &str = r#"SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = '"Outbox"'::regclass
+            ORDER BY 1"#;
+        let mut connection = self.database.connect().await.expect("a connection");
+        let rows = connection.session().query(NAMES, &[]).await.expect("an answer");
+        rows.iter().map(|row| row.text(0).expect("a name").replace('"', "")).collect()
+    }
+
     pub(crate) async fn channel(&self) -> (Connection, Channel) {
         let connection = Connection::connect(&self.rabbit_url, ConnectionProperties::default());
         let connection = connection.await.expect("a connection");
