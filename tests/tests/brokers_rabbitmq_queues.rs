@@ -223,15 +223,15 @@ fn consumers_of_queues_by_hash_share_the_work_and_one_that_stands_by_takes_over(
         let subscriber = |queue: &str| RabbitMqSubscriber::new(config.clone(), queue).prefetch(5);
         let log = Arc::new(Mutex::new(Vec::new()));
         let leaves: [Arc<AtomicBool>; 3] = Default::default();
-        let at_work = async |name, subscriber: RabbitMqSubscriber, leave: &Arc<AtomicBool>| {
-            let receiver = subscriber.open().await.unwrap();
+        let at_work = |name, receiver, leave: &Arc<AtomicBool>| {
             tokio::spawn(work(name, receiver, leave.clone(), log.clone()))
         };
-        let first = at_work("first", subscriber("jobs.1"), &leaves[0]).await;
-        let second = at_work("second", subscriber("jobs.2"), &leaves[1]).await;
+        let open = async |subscriber: RabbitMqSubscriber| subscriber.open().await.unwrap();
+        let first = at_work("first", open(subscriber("jobs.1")).await, &leaves[0]);
+        let second = at_work("second", open(subscriber("jobs.2")).await, &leaves[1]);
         // It comes last: both queues have their consumer.
         let both = subscriber("jobs.1").queue("jobs.2");
-        let third = at_work("third", both, &leaves[2]).await;
+        let third = at_work("third", open(both).await, &leaves[2]);
         let publisher = RabbitMqPublisher::new(config.clone());
         let mut first = Some(first);
         for n in 0..COUNT {

@@ -49,7 +49,7 @@ async fn stored(context: &Context, stream: &str) -> u64 {
 
 fn consumer(stream: &str) -> NatsConsumer {
     NatsConsumer::new(stream, "worker")
-        .heartbeat(Duration::from_secs(1))
+        .heartbeat(Duration::from_secs(3))
         .dead_letters(format!("{stream}_dead"))
 }
 

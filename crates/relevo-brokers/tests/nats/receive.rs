@@ -144,7 +144,8 @@ async fn settling_what_somebody_else_settled_is_no_error() {
     let proxy = Proxy::start(server.address()).unwrap();
     let quick = consumer(&name).ack_wait(Duration::from_secs(1));
     let config = NatsConfig::to(&proxy.url(&server.url())).unwrap();
-    let mut slow = NatsSubscriber::new(config, quick.clone()).open().await.unwrap();
+    let patient = quick.clone().heartbeat(Duration::from_secs(10));
+    let mut slow = NatsSubscriber::new(config, patient).open().await.unwrap();
     let held = next(&mut slow, 1).await;
     // Too slow to say that it is still there.
     proxy.delay(Duration::from_secs(4));

@@ -133,11 +133,12 @@ fn parked(world: &World) -> Vec<String> {
 }
 
 /// The tables must say what the journal says, and so must the counters.
-pub(super) fn at_the_end(world: &mut World, counters: &Counters) {
+pub(super) fn at_the_end(world: &mut World, counters: &Counters, asleep: bool) {
     if world.journal.violation.is_some() {
         return;
     }
-    let contradiction = find_contradiction(world).or_else(|| counters_differ(world, counters));
+    let contradiction =
+        find_contradiction(world).or_else(|| counters_differ(world, counters, asleep));
     if let Some((invariant, text)) = contradiction {
         world.journal.broken(invariant, text);
     }
@@ -260,11 +261,17 @@ fn letters(world: &World, index: usize, id: EventId) -> Vec<&DeadRow> {
     world.db.dead().map(|(_, row)| row).filter(mine).collect()
 }
 
-/// A skip raises a counter when its note is known to be committed: a process that died, or never heard of its commit, has
-/// counted less; nobody ever counts more.
-fn counters_differ(world: &mut World, counters: &Counters) -> Option<(Invariant, String)> {
-    const UNHEARD: [&str; 3] = ["crash", "reply lost", "carried out late"];
-    let all_heard = !UNHEARD.iter().any(|fault| world.seen.faults.contains_key(fault));
+/// A skip raises a counter when its note is known to be committed: a process that died, sleeps, or never heard of its
+/// commit, has counted less; nobody ever counts more.
+fn counters_differ(
+    world: &mut World,
+    counters: &Counters,
+    asleep: bool,
+) -> Option<(Invariant, String)> {
+    const UNHEARD: [&str; 5] =
+        ["crash", "database crash", "session cut", "reply lost", "carried out late"];
+    let unheard = UNHEARD.iter().any(|fault| world.seen.faults.contains_key(fault));
+    let all_heard = !unheard && !asleep;
     for (index, subscriber) in world.journal.subscribers.iter().enumerate() {
         let (noted, counted) = (world.journal.skipped[index], counters.skipped(subscriber.name));
         if counted > noted || all_heard && counted < noted {

@@ -155,7 +155,9 @@ pub(super) fn run(options: Options, traced: bool) -> Outcome {
         sim.begin();
         sim.go_on();
     });
-    check::at_the_end(&mut sim.world, &counters);
+    let now = sim.world.now;
+    let asleep = sim.processes.iter().any(|process| process.is_paused(now));
+    check::at_the_end(&mut sim.world, &counters, asleep);
     sim.into_outcome()
 }
 

@@ -5,7 +5,7 @@ use crate::conformance::broker::rig::{drain, ids, next, settle_all, take};
 use crate::conformance::broker::{Consuming, Rig};
 use crate::eventually::PATIENCE;
 use relevo_core::Result;
-use relevo_core::broker::{Received, Receiver};
+use relevo_core::broker::{Incoming, Received, Receiver, Source};
 use relevo_core::event::EventId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -94,15 +94,20 @@ pub async fn a_source_has_one_consumer_at_a_time(rig: &Rig) -> Result<()> {
     let began = Instant::now();
     while came.len() < events.len() {
         assert!(began.elapsed() < PATIENCE * 2, "{} of {} came", came.len(), events.len());
-        for (number, receiver) in receivers.iter_mut().enumerate() {
+        for number in 0..receivers.len() {
+            let next = receivers[number].next(4);
             let wait = Duration::from_millis(50);
-            let Ok(received) = tokio::time::timeout(wait, receiver.next(4)).await else { continue };
+            let Ok(received) = tokio::time::timeout(wait, next).await else { continue };
             match received? {
                 Received::Messages { source, messages } => {
-                    let owner = *owners.entry(source.clone()).or_insert(number);
-                    assert_eq!(owner, number, "{source} has two consumers at once");
+                    let owner = owners.insert(source.clone(), number);
+                    if let Some(other) = owner.filter(|owner| *owner != number) {
+                        let (more, lost) = was_taken_away(&mut receivers[other], &source).await?;
+                        came.extend(more.iter().map(|m| id_of(rig, m)));
+                        lost.iter().for_each(|source| drop(owners.remove(source)));
+                    }
                     came.extend(messages.iter().map(|m| id_of(rig, m)));
-                    settle_all(receiver, &messages).await?;
+                    settle_all(&mut receivers[number], &messages).await?;
                 }
                 Received::Revoked(source) => drop(owners.remove(&source)),
                 _ => {}
@@ -114,6 +119,28 @@ pub async fn a_source_has_one_consumer_at_a_time(rig: &Rig) -> Result<()> {
     rig.store(&publisher, &more).await;
     drain(rig, &mut receivers[0], &ids(&more)).await?;
     Ok(())
+}
+
+/// Whoever had a source before another one got it is told so, with nothing of it before that. Answers what came to it of
+/// others, and which of them it lost meanwhile.
+async fn was_taken_away(
+    receiver: &mut Box<dyn Receiver>,
+    source: &Source,
+) -> Result<(Vec<Incoming>, Vec<Source>)> {
+    let (mut came, mut lost) = (Vec::new(), Vec::new());
+    loop {
+        let told = tokio::time::timeout(PATIENCE, receiver.next(4)).await;
+        match told.unwrap_or_else(|_| panic!("{source} has two consumers at once"))? {
+            Received::Revoked(gone) if gone == *source => return Ok((came, lost)),
+            Received::Revoked(gone) => lost.push(gone),
+            Received::Messages { source: of, messages } => {
+                assert_ne!(of, *source, "it has two consumers at once");
+                settle_all(receiver, &messages).await?;
+                came.extend(messages);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Also if the other is dropped with messages in hand: they come before what followed them.
