@@ -146,6 +146,20 @@ async fn a_broker_or_store_that_is_down_neither_stops_nor_delays_the_others_and_
     assert!(!daemon.said().contains("s3cret"), "{}", daemon.said());
 }
 
+/// A daemon whose destination cannot be reached, with ten events that wait for it.
+pub(crate) async fn ten_wait_for(folder: &Path, subscription: &str) -> Daemon {
+    let (store, daemon) = (store(folder).await, Daemon::start(folder, &[]).await);
+    for n in 0..10 {
+        publish(&store, &format!("order-{n}"), n).await;
+    }
+    eventually("the breaker opens", || async {
+        daemon.metric("relevo_breaker_open{").await.filter(|open| *open == 1.0)
+    })
+    .await;
+    nothing_is_parked(&store, &[subscription]).await;
+    daemon
+}
+
 /// What cannot be reached is not the events' fault: no key of these waits behind a failed event, nothing is given up.
 pub(crate) async fn nothing_is_parked(store: &SqliteStore, subscriptions: &[&str]) {
     let status = store.status().await.unwrap().subscriptions;

@@ -1,6 +1,6 @@
 //! `relevo run` with a real NATS behind `nats://` and `tls://`.
 
-use crate::isolation::nothing_is_parked;
+use crate::isolation::ten_wait_for;
 use crate::support::{Daemon, configure, eventually, publish, run_cli, store};
 use relevo_brokers::nats::{NatsConfig, NatsConsumer, NatsSubscriber};
 use relevo_core::broker::{Incoming, Received, Settle, Subscriber};
@@ -105,16 +105,7 @@ async fn while_nats_cannot_be_reached_nothing_is_parked_and_all_arrives_afterwar
     let applied = run_cli(folder.path(), &["topology", "apply"]).await;
     assert_eq!(applied.code, 0, "{}", applied.err);
     proxy.refuse();
-    let store = store(folder.path()).await;
-    let daemon = Daemon::start(folder.path(), &[]).await;
-    for n in 0..10 {
-        publish(&store, &format!("order-{n}"), n).await;
-    }
-    eventually("the breaker opens", || async {
-        daemon.metric("relevo_breaker_open{").await.filter(|open| *open == 1.0)
-    })
-    .await;
-    nothing_is_parked(&store, &["hook"]).await;
+    let _daemon = ten_wait_for(folder.path(), "hook").await;
     proxy.heal();
     let config = NatsConfig::to(&server.url()).unwrap();
     assert_eq!(payloads(config, &stream, 10).await.len(), 10);

@@ -1,5 +1,6 @@
 //! `relevo run` with a real RabbitMQ behind `amqp://`.
 
+use crate::isolation::ten_wait_for;
 use crate::support::{Daemon, configure, eventually, publish, store};
 use relevo_core::dead_letters::Operate;
 use relevo_testkit::services::{self, Proxy, RabbitMq};
@@ -101,18 +102,7 @@ async fn while_rabbitmq_cannot_be_reached_nothing_is_parked_and_all_arrives_afte
     proxy.refuse();
     let folder = tempfile::tempdir().unwrap();
     configure(folder.path(), &proxy.url(&shop.url), "");
-    let store = store(folder.path()).await;
-    let daemon = Daemon::start(folder.path(), &[]).await;
-    for n in 0..10 {
-        publish(&store, &format!("order-{n}"), n).await;
-    }
-    eventually("the breaker opens", || async {
-        daemon.metric("relevo_breaker_open{").await.filter(|open| *open == 1.0)
-    })
-    .await;
-    let parked: i64 =
-        store.status().await.unwrap().subscriptions.iter().map(|s| s.parked_keys).sum();
-    assert_eq!(parked, 0);
+    let _daemon = ten_wait_for(folder.path(), "hook").await;
     proxy.heal();
     assert_eq!(shop.messages(10).await.len(), 10);
 }

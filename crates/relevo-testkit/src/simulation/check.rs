@@ -268,8 +268,7 @@ fn counters_differ(
     counters: &Counters,
     asleep: bool,
 ) -> Option<(Invariant, String)> {
-    const UNHEARD: [&str; 5] =
-        ["crash", "database crash", "session cut", "reply lost", "carried out late"];
+    const UNHEARD: [&str; 3] = ["crash", "reply lost", "carried out late"];
     let unheard = UNHEARD.iter().any(|fault| world.seen.faults.contains_key(fault));
     let all_heard = !unheard && !asleep;
     for (index, subscriber) in world.journal.subscribers.iter().enumerate() {

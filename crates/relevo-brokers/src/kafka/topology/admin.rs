@@ -77,7 +77,7 @@ impl KafkaAdmin {
         Ok((Some(Found { settings, own, ..shape }), brokers))
     }
 
-    /// Asks for a topic's shape; where its leaders are just being elected, which nobody tells the end of, again.
+    /// Asks for a topic's shape; while its partitions come, go or elect, which nobody tells the end of, again.
     async fn shape(&self, client: &Client, name: &str) -> Result<(Option<Found>, usize)> {
         let limit = self.config.connect_timeout;
         let end = Instant::now() + limit;
@@ -85,7 +85,7 @@ impl KafkaAdmin {
             let (asking, asked) = (client.clone(), name.to_owned());
             let answer = tokio::task::spawn_blocking(move || shape(&asking, &asked, limit)).await;
             match answer.map_err(|error| failed(Kind::DestinationDown, error.to_string()))? {
-                Err(error) if is_election(&error) && Instant::now() < end => {
+                Err(error) if is_on_the_move(&error) && Instant::now() < end => {
                     tokio::time::sleep(ELECTION).await;
                 }
                 answer => return answer.map_err(|error| down(client, &error)),
@@ -227,9 +227,16 @@ fn is_about_the_shape(code: RDKafkaErrorCode) -> bool {
     matches!(code, InvalidConfig | InvalidPartitions | InvalidReplicationFactor | PolicyViolation)
 }
 
-fn is_election(error: &KafkaError) -> bool {
-    use RDKafkaErrorCode::{LeaderNotAvailable, NotLeaderForPartition};
-    matches!(error, KafkaError::MetadataFetch(LeaderNotAvailable | NotLeaderForPartition))
+/// Whether brokers do not agree yet: one elects a leader, or does not know a partition that another has just named.
+fn is_on_the_move(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{
+        LeaderNotAvailable, NotLeaderForPartition, UnknownPartition, UnknownTopicOrPartition,
+    };
+    let KafkaError::MetadataFetch(code) = error else { return false };
+    matches!(
+        code,
+        LeaderNotAvailable | NotLeaderForPartition | UnknownPartition | UnknownTopicOrPartition
+    )
 }
 
 /// Partitions and replicas of a topic (if it is there), whether it has messages, and how many brokers there are. Blocks.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 /// What the broker was asked, in its order.
-type Told = Arc<Mutex<Vec<String>>>;
+type Told = Arc<watch::Sender<Vec<String>>>;
 
 /// A broker that is reached at the second attempt and has one message.
 struct Broker {
@@ -32,9 +32,9 @@ impl Subscriber for Broker {
     }
 
     async fn open(&self) -> Result<Box<dyn Receiver>> {
-        let mut told = self.told.lock().unwrap();
-        told.push("open".into());
-        match told.len() {
+        self.told.send_modify(|told| told.push("open".into()));
+        let attempts = self.told.borrow().len();
+        match attempts {
             1 => Err(Error::new(Kind::Unreachable, "not yet")),
             _ => {
                 let message = Some(of_key(self.key, 1));
@@ -51,7 +51,7 @@ struct Line {
 
 impl Line {
     fn note(&self, what: impl Into<String>) {
-        self.told.lock().unwrap().push(what.into());
+        self.told.send_modify(|told| told.push(what.into()));
     }
 }
 
@@ -99,15 +99,12 @@ fn consumer(key: &'static str) -> (Consumer<Broker, Scripted, Keeps>, Told) {
 async fn consume(consumer: Consumer<Broker, Scripted, Keeps>, told: &Told) -> Vec<String> {
     let (stop, stopped) = watch::channel(false);
     let shell = tokio::spawn(Shell::new(consumer, stopped).run());
-    let settled = async {
-        while told.lock().unwrap().len() < 3 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), settled).await.expect("it is settled");
+    let mut heard = told.subscribe();
+    let settled = heard.wait_for(|told| told.len() == 3);
+    tokio::time::timeout(Duration::from_secs(10), settled).await.expect("it is settled").unwrap();
     stop.send_replace(true);
     tokio::time::timeout(Duration::from_secs(10), shell).await.expect("it ends").unwrap();
-    told.lock().unwrap().clone()
+    told.borrow().clone()
 }
 
 #[tokio::test]
