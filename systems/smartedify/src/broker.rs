@@ -8,6 +8,9 @@ use std::time::Duration;
 /// The CloudEvents source of every event.
 const SOURCE: &str = "smartedify/tenant-service";
 
+/// So many days a message stays in its stream or topic.
+pub const KEPT_DAYS: u32 = 7;
+
 /// A broker, and what this system is called there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broker {
@@ -38,6 +41,15 @@ impl Broker {
     pub fn stream(mut self, name: impl Into<String>) -> Self {
         self.stream = name.into();
         self
+    }
+
+    /// What order depends on: which broker, and where in it. Its address may change.
+    pub fn name(&self) -> String {
+        let kind = match self.at {
+            At::Nats(_) => "nats",
+            At::Kafka(_) => "kafka",
+        };
+        format!("{kind}:{}", self.stream)
     }
 
     /// Where messages go that no consumer can read.
@@ -76,7 +88,7 @@ impl Broker {
 
 #[cfg(feature = "nats")]
 mod nats {
-    use super::{Broker, Publisher, Result, SOURCE, Subscriber, Topology};
+    use super::{Broker, KEPT_DAYS, Publisher, Result, SOURCE, Subscriber, Topology};
     use relevo_brokers::nats::{
         NatsAdmin, NatsConfig, NatsConsumer, NatsPublisher, NatsSubscriber, NatsTopology,
     };
@@ -105,7 +117,7 @@ mod nats {
         let wanted: NatsTopology = serde_json::from_value(serde_json::json!({
             "streams": { (&broker.stream): {
                 "subjects": [format!("{}.>", broker.stream)],
-                "max_age": "7d",
+                "max_age": format!("{KEPT_DAYS}d"),
                 "duplicate_window": "10m",
             }},
             "dead_letters": broker.dead_letters(),
@@ -116,7 +128,7 @@ mod nats {
 
 #[cfg(feature = "kafka")]
 mod kafka {
-    use super::{Broker, Publisher, Result, SOURCE, Subscriber, Topology};
+    use super::{Broker, KEPT_DAYS, Publisher, Result, SOURCE, Subscriber, Topology};
     use relevo_brokers::kafka::{
         KafkaAdmin, KafkaConfig, KafkaConsumer, KafkaPublisher, KafkaSubscriber, KafkaTopology,
     };
@@ -144,7 +156,10 @@ mod kafka {
 
     pub(super) fn topology(broker: &Broker, servers: &str) -> Result<Box<dyn Topology>> {
         let wanted: KafkaTopology = serde_json::from_value(serde_json::json!({
-            "topics": { (&broker.stream): { "partitions": PARTITIONS, "retention": "7d" } },
+            "topics": { (&broker.stream): {
+                "partitions": PARTITIONS,
+                "retention": format!("{KEPT_DAYS}d"),
+            }},
             "dead_letters": broker.dead_letters(),
         }))?;
         Ok(Box::new(KafkaAdmin::new(config(broker, servers)?, wanted)))

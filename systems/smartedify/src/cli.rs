@@ -1,17 +1,21 @@
 //! The command line. Every option is also a variable of the environment.
 
 use anyhow::{Context, Result};
+use axum::Router;
 use chrono::Utc;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use relevo::{ErrorClass, EventId, Kind};
 use smartedify::broker::Broker;
-use smartedify::config::{BrokerArgs, DownstreamDb, OutboxArgs, ServiceDb, admin_token};
+use smartedify::config::{
+    BrokerArgs, DownstreamDb, OutboxArgs, RetentionArgs, ServiceDb, admin_token,
+};
 use smartedify::db::Db;
+use smartedify::downstream::{consumer, retention};
 use smartedify::embedded::{self, Break, Options};
-use smartedify::http::{Api, follow_broker};
-use smartedify::outbox::{Outbox, cleanup, dead_letters};
+use smartedify::http::{Api, follow_broker, metrics_page};
+use smartedify::outbox::{Outbox, choice, cleanup, dead_letters};
 use smartedify::tenants::Tenants;
-use smartedify::{downstream, load, member, metrics, migrate, wall_clock};
+use smartedify::{load, member, metrics, migrate, wall_clock};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,7 +47,7 @@ enum Command {
     /// The API, with the relay of its outbox
     Serve(Serve),
     /// A further relay of the outbox, without the API
-    Relay(Relay),
+    Relay(FurtherRelay),
     /// The downstream service: consumes from the broker into its own database
     Consume(Consume),
     /// Bring the tables up to date
@@ -94,11 +98,28 @@ struct Relay {
 }
 
 #[derive(Debug, Args)]
+struct FurtherRelay {
+    #[command(flatten)]
+    relay: Relay,
+
+    /// Where /metrics of this process is
+    #[arg(
+        long,
+        env = "SMARTEDIFY_METRICS_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8081"
+    )]
+    metrics_listen: SocketAddr,
+}
+
+#[derive(Debug, Args)]
 struct Consume {
     #[command(flatten)]
     downstream: DownstreamDb,
     #[command(flatten)]
     broker: BrokerArgs,
+    #[command(flatten)]
+    retention: RetentionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -135,7 +156,11 @@ struct Cleanup {
     #[command(flatten)]
     service: ServiceDb,
     #[command(flatten)]
-    outbox: OutboxArgs,
+    retention: RetentionArgs,
+
+    /// Clean up the downstream service's tables, too
+    #[arg(long, env = "DOWNSTREAM_DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    downstream: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -155,6 +180,10 @@ struct Demo {
     /// Keep everything in this folder [default: a temporary one]
     #[arg(long)]
     dir: Option<PathBuf>,
+
+    /// The token for /admin; without it nobody may use it
+    #[arg(long, env = "SMARTEDIFY_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
 }
 
 fn class(text: &str) -> Result<ErrorClass, String> {
@@ -192,27 +221,48 @@ impl Relay {
     async fn open(&self) -> Result<(Db, Outbox)> {
         let db = Db::open(&self.service.url).await.context("the service's database")?;
         migrate::tenants(&db).await?;
-        Ok((db, Outbox::adopt(&self.service.url).await?))
+        let outbox = Outbox::adopt(&self.service.url).await?;
+        choice::choose(&db, &outbox, &self.broker.broker()).await?;
+        Ok((db, outbox))
     }
 
     /// Relays until told to stop, as soon as the broker has what must be there: before that it could only refuse.
-    async fn work(&self, outbox: Outbox, down: watch::Sender<bool>) -> Result<()> {
+    async fn work(&self, db: Db, outbox: Outbox, down: watch::Sender<bool>) -> Result<()> {
         let broker = self.broker.broker();
         let publisher = broker.publisher()?;
         tokio::select! {
             prepared = ready(&broker) => prepared?,
             stopped = told_to_stop() => return stopped,
         }
+        // While this one waited for its broker, somebody may have chosen another.
+        choice::choose(&db, &outbox, &broker).await?;
         let relay = outbox.relay(&member("relay"), &self.outbox.settings(), publisher).await?;
         follow_broker(&relay, down);
         told_to_stop().await?;
         Ok(relay.stop().await?)
     }
+}
 
+async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))
+}
+
+/// Serves until told to stop.
+async fn serve(listener: TcpListener, router: Router) -> Result<()> {
+    let stop = async { drop(told_to_stop().await) };
+    Ok(axum::serve(listener, router).with_graceful_shutdown(stop).await?)
+}
+
+impl FurtherRelay {
     async fn run(self) -> Result<()> {
-        let (_, outbox) = self.open().await?;
-        println!("relaying");
-        self.work(outbox, watch::channel(true).0).await
+        let metrics = metrics::install(&self.relay.name)?;
+        let (db, outbox) = self.relay.open().await?;
+        let listener = bind(self.metrics_listen).await?;
+        println!("relaying, with /metrics on http://{}", listener.local_addr()?);
+        tokio::spawn(metrics::run(db.clone(), metrics.clone(), metrics::EVERY));
+        let (down, _) = watch::channel(true);
+        let relayed = self.relay.work(db, outbox, down);
+        tokio::try_join!(serve(listener, metrics_page(metrics)), relayed).map(drop)
     }
 }
 
@@ -230,7 +280,8 @@ async fn ready(broker: &Broker) -> Result<()> {
 
 impl Serve {
     async fn run(self) -> Result<()> {
-        let metrics = metrics::install(&self.relay.name)?;
+        let (metrics, keep) =
+            (metrics::install(&self.relay.name)?, self.relay.outbox.retention.keep()?);
         let (db, outbox) = self.relay.open().await?;
         let (down, broker_down) = watch::channel(true);
         let api = Api {
@@ -241,24 +292,22 @@ impl Serve {
             admin_token: admin_token(self.admin_token.as_deref()),
             broker_down,
         };
-        let listener = TcpListener::bind(self.listen).await?;
+        let listener = bind(self.listen).await?;
         println!("listening on http://{}", listener.local_addr()?);
-        tokio::spawn(metrics::run(db.clone(), metrics, Duration::from_secs(2)));
-        let keep = self.relay.outbox.keep();
-        tokio::spawn(cleanup::run(db, wall_clock(), keep, Duration::from_secs(3600)));
-        let stop = async { drop(told_to_stop().await) };
-        let served =
-            async { Ok(axum::serve(listener, api.router()).with_graceful_shutdown(stop).await?) };
-        tokio::try_join!(served, self.relay.work(outbox, down)).map(drop)
+        tokio::spawn(metrics::run(db.clone(), metrics, metrics::EVERY));
+        tokio::spawn(cleanup::run(db.clone(), wall_clock(), keep, cleanup::EVERY));
+        let relayed = self.relay.work(db, outbox, down);
+        tokio::try_join!(serve(listener, api.router()), relayed).map(drop)
     }
 }
 
 impl Consume {
     async fn run(self) -> Result<()> {
-        let broker = self.broker.broker();
+        let (broker, keep) = (self.broker.broker(), self.retention.keep()?);
         ready(&broker).await?;
-        let consuming =
-            downstream::consumer::start(&self.downstream.url, &broker, &member("consumer")).await?;
+        let consuming = consumer::start(&self.downstream.url, &broker, &member("consumer")).await?;
+        let db = Db::open(&self.downstream.url).await?;
+        tokio::spawn(retention::run(db, wall_clock(), keep.processed, cleanup::EVERY));
         println!("consuming");
         told_to_stop().await?;
         Ok(consuming.stop(Duration::from_secs(30)).await?)
@@ -314,9 +363,14 @@ impl Reprocess {
 
 impl Cleanup {
     async fn run(self) -> Result<()> {
-        let db = Db::open(&self.service.url).await?;
-        let gone = cleanup::sweep(&db, Utc::now(), self.outbox.keep()).await?;
+        let (db, keep, now) =
+            (Db::open(&self.service.url).await?, self.retention.keep()?, Utc::now());
+        let gone = cleanup::sweep(&db, now, keep).await?;
         println!("{} published events and {} dead letters are gone", gone.published, gone.dead);
+        if let Some(url) = &self.downstream {
+            let forgotten = retention::forget(&Db::open(url).await?, now, keep.processed).await?;
+            println!("{forgotten} ids of processed events are forgotten");
+        }
         Ok(())
     }
 }
@@ -327,6 +381,7 @@ impl Demo {
         let folder = self.dir.clone().unwrap_or_else(|| temporary.path().to_owned());
         let mut options = Options::in_folder(folder);
         options.rate = self.rate;
+        options.admin_token = self.admin_token.clone();
         options.metrics = Some(metrics::install("tenant-service")?);
         let running = embedded::start(options).await?;
         println!("the API, open on loopback only: http://{}", running.addresses().api);
@@ -354,5 +409,17 @@ mod tests {
     #[test]
     fn no_two_options_of_a_command_clash() {
         Cli::command().debug_assert();
+    }
+
+    /// Nobody logs in to read metrics.
+    #[test]
+    fn what_listens_does_so_on_this_machine_only_unless_told_otherwise() {
+        for (command, option) in [("serve", "listen"), ("relay", "metrics_listen")] {
+            let cli = Cli::command();
+            let command = cli.find_subcommand(command).unwrap();
+            let option = command.get_arguments().find(|arg| arg.get_id() == option).unwrap();
+            let address = option.get_default_values()[0].to_str().unwrap();
+            assert!(address.parse::<SocketAddr>().unwrap().ip().is_loopback(), "{address}");
+        }
     }
 }

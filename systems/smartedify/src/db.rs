@@ -120,7 +120,7 @@ impl Conn<'_> {
         Ok(self.rows(sql, args).await?.into_iter().next())
     }
 
-    /// A statement that the database itself put together.
+    /// A statement that was put together out of names this system knows, by the database or by a migration.
     pub async fn run_made(&mut self, statement: String) -> Result<()> {
         let statement = sqlx::raw_sql(AssertSqlSafe(statement));
         match self {

@@ -5,7 +5,7 @@ use crate::db::{Db, Sql};
 use crate::embedded::journal::{Tally, Told};
 use crate::embedded::verify::{self, Order};
 use crate::events::{Governance, Voting};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, choice};
 use crate::tenants::Tenants;
 use crate::{downstream, migrate};
 use anyhow::{Context, Result, ensure};
@@ -73,6 +73,7 @@ impl LoadArgs {
         let broker = self.broker.broker();
         broker.prepare().await?;
         let outbox = Outbox::adopt(&self.service.url).await?;
+        choice::choose(&service, &outbox, &broker).await?;
         let consumer =
             || downstream::consumer::start(&self.downstream.url, &broker, "load-consumer");
         let mut consuming = match self.consume_after {

@@ -62,28 +62,53 @@ fn announce() {
     }
 }
 
-/// The newest hundred thousand tell enough; more are not counted.
+/// So many tell enough for every alert; more are not counted.
+const MOST: i64 = 100_000;
+
+/// The oldest, along `idx_outbox_pending`: whatever waits beyond them costs nothing, and the very oldest is among them.
 const WAITING: Sql = Sql::each(
     "SELECT count(*), coalesce(avg(age), 0)::float8, coalesce(max(age), 0)::float8
        FROM (SELECT extract(epoch FROM clock_timestamp() - created_at) AS age
-               FROM outbox_events WHERE published_at IS NULL LIMIT 100000) pending",
+               FROM outbox_events WHERE published_at IS NULL ORDER BY created_at LIMIT $1) pending",
     "SELECT count(*), coalesce(avg(age), 0.0), coalesce(max(age), 0.0)
        FROM (SELECT (julianday('now') - julianday(created_at)) * 86400.0 AS age
-               FROM outbox_events WHERE published_at IS NULL LIMIT 100000)",
+               FROM outbox_events WHERE published_at IS NULL ORDER BY created_at LIMIT $1)",
 );
 const DEAD_ROWS: Sql = Sql::both("SELECT count(*) FROM outbox_events_dlq");
 
+/// What waits in the outbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Waiting {
+    /// How many events.
+    pub backlog: i64,
+    /// Their age in seconds, on average.
+    pub average_s: f64,
+    /// The age of the oldest.
+    pub oldest_s: f64,
+}
+
+impl Waiting {
+    /// The oldest of them, at most so many.
+    pub async fn among(db: &Db, most: i64) -> sqlx::Result<Self> {
+        let rows: Vec<(i64, f64, f64)> = db.rows(&WAITING, &[most.into()]).await?;
+        let (backlog, average, oldest) = rows.first().copied().unwrap_or_default();
+        // The clock of another machine may be behind the one that wrote the row.
+        Ok(Self { backlog, average_s: average.max(0.0), oldest_s: oldest.max(0.0) })
+    }
+}
+
 /// Looks at the tables once.
 pub async fn observe(db: &Db) -> sqlx::Result<()> {
-    let rows: Vec<(i64, f64, f64)> = db.rows(&WAITING, &[]).await?;
-    for (backlog, average, oldest) in rows {
-        telemetry::set(BACKLOG, SUBSCRIPTION, backlog as f64);
-        telemetry::set(AGE_AVERAGE, SUBSCRIPTION, average.max(0.0));
-        telemetry::set(AGE_OLDEST, SUBSCRIPTION, oldest.max(0.0));
-    }
+    let waiting = Waiting::among(db, MOST).await?;
+    telemetry::set(BACKLOG, SUBSCRIPTION, waiting.backlog as f64);
+    telemetry::set(AGE_AVERAGE, SUBSCRIPTION, waiting.average_s);
+    telemetry::set(AGE_OLDEST, SUBSCRIPTION, waiting.oldest_s);
     telemetry::set(DEAD, SUBSCRIPTION, db.number(&DEAD_ROWS, &[]).await? as f64);
     Ok(())
 }
+
+/// Between two looks.
+pub const EVERY: Duration = Duration::from_secs(2);
 
 /// Looks again and again. Without the upkeep samples would pile up while nobody scrapes.
 pub async fn run(db: Db, handle: PrometheusHandle, every: Duration) {

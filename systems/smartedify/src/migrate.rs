@@ -8,14 +8,17 @@ struct Migration {
     name: &'static str,
     postgres: &'static str,
     sqlite: &'static str,
+    /// Columns of texts, each with its table, that are there before SQLite's script runs.
+    sqlite_columns: &'static [(&'static str, &'static str)],
 }
 
 macro_rules! migration {
-    ($folder:literal, $name:literal) => {
+    ($folder:literal, $name:literal $(, $table:literal has $column:literal)*) => {
         Migration {
             name: $name,
             postgres: include_str!(concat!("../migrations/postgres/", $folder, $name, ".sql")),
             sqlite: include_str!(concat!("../migrations/sqlite/", $folder, $name, ".sql")),
+            sqlite_columns: &[$(($table, $column)),*],
         }
     };
 }
@@ -23,8 +26,14 @@ macro_rules! migration {
 /// The tenant service's.
 const TENANTS: &[Migration] = &[
     migration!("", "0001_tenants_and_outbox"),
-    migration!("", "0002_error_classes_dlq_and_indices"),
+    migration!(
+        "",
+        "0002_error_classes_dlq_and_indices",
+        "outbox_events" has "error_class",
+        "outbox_events" has "last_error_at"
+    ),
     migration!("", "0003_index_of_pending"),
+    migration!("", "0004_chosen_broker"),
 ];
 
 /// The downstream service's, in its own database.
@@ -60,7 +69,7 @@ async fn apply(db: &Db, migrations: &[Migration]) -> Result<Vec<&'static str>> {
     let mut applied = Vec::new();
     for migration in migrations {
         if conn.run(&NOTE, &[migration.name.into()]).await? == 1 {
-            conn.script(migration.for_conn(&conn)).await?;
+            migration.run(&mut conn).await?;
             applied.push(migration.name);
         }
     }
@@ -69,12 +78,26 @@ async fn apply(db: &Db, migrations: &[Migration]) -> Result<Vec<&'static str>> {
 }
 
 impl Migration {
-    fn for_conn(&self, conn: &Conn<'_>) -> &'static str {
-        match conn {
-            Conn::Postgres(_) => self.postgres,
-            Conn::Sqlite(_) => self.sqlite,
+    async fn run(&self, conn: &mut Conn<'_>) -> Result<()> {
+        if let Conn::Postgres(_) = conn {
+            return conn.script(self.postgres).await;
         }
+        for (table, column) in self.sqlite_columns {
+            add_column(conn, table, column).await?;
+        }
+        conn.script(self.sqlite).await
     }
+}
+
+const HAS_COLUMN: Sql = Sql::both("SELECT count(*) FROM pragma_table_info($1) WHERE name = $2");
+
+/// SQLite has no ADD COLUMN IF NOT EXISTS.
+async fn add_column(conn: &mut Conn<'_>, table: &str, column: &str) -> Result<()> {
+    let found: Option<(i64,)> = conn.row(&HAS_COLUMN, &[table.into(), column.into()]).await?;
+    if found == Some((1,)) {
+        return Ok(());
+    }
+    conn.run_made(format!("ALTER TABLE {table} ADD COLUMN {column} TEXT")).await
 }
 
 /// Partitions the outbox by month. False on SQLite, which has no partitions.

@@ -5,15 +5,15 @@
 use crate::broker::{At, Broker};
 use crate::config::{BrokerArgs, DownstreamDb, OutboxArgs, ServiceDb, admin_token};
 use crate::db::Db;
-use crate::downstream::{consumer, direct::Trouble};
+use crate::downstream::{consumer, direct::Trouble, retention};
 use crate::embedded::journal::{Acknowledged, Tally};
 use crate::embedded::traffic::Traffic;
 use crate::embedded::verify::{self, Order, Verdict};
 use crate::embedded::{Addresses, Break, Figures};
 use crate::http::{Api, follow_broker};
-use crate::outbox::{Outbox, Settings, dead_letters};
+use crate::outbox::{Outbox, Settings, choice, cleanup, dead_letters};
 use crate::tenants::Tenants;
-use crate::{db::Sql, member, migrate};
+use crate::{db::Sql, member, migrate, wall_clock};
 use anyhow::{Result, anyhow};
 use async_trait::async_trait;
 use clap::Parser;
@@ -126,13 +126,15 @@ impl Parts {
         let (service_db, downstream_db) = (Db::open(service).await?, Db::open(downstream).await?);
         migrate::tenants(&service_db).await?;
         migrate::downstream(&downstream_db).await?;
+        let (outbox, broker) = (Outbox::adopt(service).await?, environment.broker.broker());
+        choice::choose(&service_db, &outbox, &broker).await?;
         Ok(Self {
-            outbox: Outbox::adopt(service).await?,
+            outbox,
             tenants: Tenants::on(service_db.clone()),
             before: downstream_db.number(&EFFECTS, &[]).await?.unsigned_abs(),
             service: service_db,
             downstream: downstream_db,
-            broker: environment.broker.broker(),
+            broker,
             settings: environment.outbox.settings(),
             trouble: Arc::default(),
             failed: Arc::default(),
@@ -167,6 +169,7 @@ impl Parts {
 /// Starts it with its traffic, as the environment says. What clients were told is noted in `folder`.
 pub async fn start(folder: &Path, rate: u32, metrics: Option<PrometheusHandle>) -> Result<Real> {
     let environment = Environment::read()?;
+    let keep = environment.outbox.retention.keep()?;
     environment.check().await?;
     let parts = Parts::open(&environment, folder).await?;
     let (down, broker_down) = watch::channel(false);
@@ -186,8 +189,12 @@ pub async fn start(folder: &Path, rate: u32, metrics: Option<PrometheusHandle>) 
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
     let addresses = Addresses { api: listener.local_addr()? };
     if let Some(metrics) = metrics {
-        server.spawn(crate::metrics::run(parts.service.clone(), metrics, Duration::from_secs(2)));
+        let every = crate::metrics::EVERY;
+        server.spawn(crate::metrics::run(parts.service.clone(), metrics, every));
     }
+    let (service, downstream) = (parts.service.clone(), parts.downstream.clone());
+    server.spawn(cleanup::run(service, wall_clock(), keep, cleanup::EVERY));
+    server.spawn(retention::run(downstream, wall_clock(), keep.processed, cleanup::EVERY));
     server.spawn(async move {
         if let Err(error) = axum::serve(listener, api.router()).await {
             tracing::error!(%error, "the API is no longer served");

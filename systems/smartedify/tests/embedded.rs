@@ -3,11 +3,14 @@
 
 mod common;
 
-use common::eventually;
+use chrono::TimeDelta;
+use common::{eventually, number, until};
 use hyper::Method;
 use serde_json::json;
 use smartedify::client::Client;
+use smartedify::db::{Db, Sql};
 use smartedify::embedded::{self, Break, Options, Running};
+use smartedify::outbox::cleanup::Keep;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -170,4 +173,58 @@ async fn dead_letters_are_for_whoever_has_the_token() {
     let verdict = running.finish(PATIENCE).await.unwrap();
     assert!(verdict.broken.is_empty(), "{verdict:?}");
     assert_eq!(verdict.report.dead, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_token_dead_letters_are_for_nobody() {
+    for unset in [None, Some(String::new())] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = Options::in_folder(folder.path());
+        (options.rate, options.admin_token) = (0, unset);
+        let running = embedded::start(options).await.unwrap();
+        let client = Client::to(running.addresses().api);
+        for nobody in [client.clone(), client.clone().with_token(""), client.with_token(TOKEN)] {
+            let listed = nobody.get("/admin/outbox/dlq").await.unwrap();
+            assert_eq!(listed.status, 403, "{listed:?}");
+            assert!(listed.json()["detail"].as_str().unwrap().contains("no admin token was set"));
+            let asked = nobody.post("/admin/outbox/dlq/reprocess", json!({})).await.unwrap();
+            assert_eq!(asked.status, 403, "{asked:?}");
+        }
+    }
+}
+
+/// On both sides, as it does elsewhere: here nothing is kept at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_older_than_its_retention_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = started(folder.path(), 100).await;
+    running.break_it(Break::Poison).await.unwrap();
+    goes_on(&running, 20).await;
+    let before = running.finish(PATIENCE).await.unwrap();
+    assert!(before.broken.is_empty(), "{before:?}");
+    let open = async |name: &str| {
+        Db::open(&format!("sqlite:{}", folder.path().join(name).display())).await.unwrap()
+    };
+    let (service, downstream) = (open("tenants.db").await, open("directory.db").await);
+    let kept = async || {
+        let events = Sql::both("SELECT count(*) FROM outbox_events");
+        let dead = Sql::both("SELECT count(*) FROM outbox_events_dlq");
+        let ids = Sql::both("SELECT count(*) FROM processed_event_ids");
+        [
+            number(&service, events).await,
+            number(&service, dead).await,
+            number(&downstream, ids).await,
+        ]
+    };
+    let effects = i64::try_from(before.report.effects).unwrap();
+    assert_eq!(kept().await, [effects, 1, effects]);
+
+    let mut options = Options::in_folder(folder.path());
+    let none = TimeDelta::zero();
+    (options.rate, options.keep) = (0, Keep { published: none, dead: none, processed: none });
+    let running = embedded::start(options).await.unwrap();
+    until("rows left", 0, async || kept().await.iter().sum::<i64>()).await;
+    let effects = Sql::both("SELECT count(*) FROM audit_log");
+    assert_eq!(number(&downstream, effects).await.unsigned_abs(), before.report.effects);
+    drop(running);
 }

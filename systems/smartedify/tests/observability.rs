@@ -9,7 +9,7 @@ use smartedify::embedded::{self, Break, Options};
 use smartedify::metrics;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -21,7 +21,7 @@ fn every_alert_fires_when_it_must_and_not_before() {
     let checked = promtool.check_rules(&file("alerts/outbox.rules.yml")).unwrap();
     assert!(checked.contains("5 rules found"), "{checked}");
     promtool.test_rules(&file("alerts/outbox.test.yml")).unwrap();
-    // The tests have teeth: with another threshold they fail.
+    // The tests have teeth: with another threshold, sum or window they fail.
     let folder = tempfile::tempdir().unwrap();
     let rules = std::fs::read_to_string(file("alerts/outbox.rules.yml")).unwrap();
     let blunt = [
@@ -30,6 +30,11 @@ fn every_alert_fires_when_it_must_and_not_before() {
         ("> 0.01", "> 0.021"),
         ("> 60", "> 61"),
         ("> 100", "> 99"),
+        ("max by (service) (outbox_backlog_gauge)", "sum by (service) (outbox_backlog_gauge)"),
+        ("max by (service) (outbox_pending_age", "sum by (service) (outbox_pending_age"),
+        ("max by (service) (outbox_dlq_gauge)", "sum by (service) (outbox_dlq_gauge)"),
+        ("[15m]", "[5m]"),
+        ("[15m]", "[30m]"),
     ];
     for (sharp, blunt) in blunt {
         assert!(rules.contains(sharp));
@@ -118,11 +123,28 @@ fn queries() -> Vec<String> {
     targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
 }
 
+/// Every process reads the same table: added up, two of them would show twice of what there is.
+#[test]
+fn what_every_process_reads_from_the_table_is_not_added_up() {
+    let of_the_table = ["outbox_backlog_gauge", "outbox_pending_age", "outbox_dlq_gauge"];
+    let asked = queries();
+    for metric in of_the_table {
+        let asking: Vec<_> = asked.iter().filter(|query| query.contains(metric)).collect();
+        assert!(!asking.is_empty(), "{metric}");
+        let largest = |query: &&String| query.starts_with(&format!("max by (service) ({metric}"));
+        assert!(asking.iter().all(largest), "{asking:?}");
+    }
+    for query in asked.iter().filter(|query| query.contains("_total")) {
+        assert!(query.contains("sum by (service") && !query.contains("max"), "{query}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documents_metrics_and_all_that_the_dashboard_asks_for_are_on_the_page() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options::in_folder(folder.path());
-    options.metrics = Some(metrics::install("tenant-service").unwrap());
+    let (handle, began) = (metrics::install("tenant-service").unwrap(), Instant::now());
+    options.metrics = Some(handle.clone());
     options.settings.poll = (Duration::from_millis(10), Duration::from_millis(100));
     let running = embedded::start(options).await.unwrap();
     running.break_it(Break::Poison).await.unwrap();
@@ -158,6 +180,22 @@ async fn the_documents_metrics_and_all_that_the_dashboard_asks_for_are_on_the_pa
     }
     let verdict = running.finish(Duration::from_secs(120)).await.unwrap();
     assert!(verdict.broken.is_empty(), "{verdict:?}");
+    assert_counted(&handle.render(), verdict.report.delivered as f64, began.elapsed());
+}
+
+/// What the counters say when all is done agrees with what was done, and with each other.
+fn assert_counted(page: &str, delivered: f64, run: Duration) {
+    let of = |name: &str| value(page, &format!("{name}{{service=\"tenant-service\"")).unwrap();
+    let (published, retried) = (of("outbox_published_total"), of("outbox_retry_total"));
+    assert_eq!(published, delivered);
+    let attempts = of("outbox_publish_attempts_total");
+    // The event that makes no sense had its attempt, too.
+    assert!(retried > 0.0 && attempts >= published + retried + 1.0, "{attempts}\n{page}");
+    let latency = |part: &str| of(&format!("outbox_publish_latency_seconds_{part}"));
+    assert_eq!(latency("count"), published, "one for each event that was published");
+    // In seconds: whatever was tried again waited for 50 ms at least, and nothing took longer than the run.
+    let sum = latency("sum");
+    assert!(sum >= 0.05 && sum < run.as_secs_f64() * published, "{sum}\n{page}");
 }
 
 /// Every query of the dashboard is one that Prometheus understands.

@@ -1,45 +1,25 @@
-//! The outbox on both databases: one transaction, retries, dead letters, copies, clean-up, migrations.
+//! The outbox on both databases: one transaction, retries, dead letters, copies.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
 mod common;
 
 use async_trait::async_trait;
-use chrono::{TimeDelta, Utc};
-use common::{Kind, Place, eventually, number, run, until};
+use chrono::Utc;
+use common::outbox::{Told, on_both, quick, refused, relay};
+use common::{Kind, Place, eventually, number, until};
 use relevo::broker::{Confirm, Publisher};
-use relevo::{ErrorClass, Event, RunningRelay};
+use relevo::{ErrorClass, Event};
 use smartedify::db::Sql;
 use smartedify::downstream::direct::{Direct, Trouble};
 use smartedify::events::{Governance, Voting};
-use smartedify::migrate;
+use smartedify::outbox::Settings;
 use smartedify::outbox::backoff::{Backoff, Growth};
-use smartedify::outbox::cleanup::{self, Gone, Keep};
 use smartedify::outbox::dead_letters::{self, Which};
-use smartedify::outbox::{Outbox, Settings};
 use smartedify::tenants::{Refused, Tenants};
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-macro_rules! on_both {
-    ($($case:ident,)*) => {
-        $(mod $case {
-            use super::*;
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn sqlite() {
-                super::$case(Place::fresh(Kind::Sqlite).await.unwrap()).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn postgres() {
-                let Some(place) = Place::fresh(Kind::Postgres).await else { return };
-                super::$case(place).await;
-            }
-        })*
-    };
-}
 
 on_both! {
     a_change_and_its_event_are_one_transaction,
@@ -51,73 +31,12 @@ on_both! {
     an_event_sent_twice_takes_effect_once,
     writers_of_one_tenant_keep_its_order,
     a_claim_and_a_batch_have_fifty_rows_at_most,
-    a_month_passes_and_only_what_was_published_goes,
-    migrations_may_run_again_and_at_the_same_time,
-}
-
-fn quick() -> Settings {
-    Settings {
-        poll: (Duration::from_millis(10), Duration::from_millis(100)),
-        lease: Duration::from_secs(2),
-        ..Settings::default()
-    }
+    a_broker_that_is_down_is_nobodys_failure,
+    a_failed_event_holds_back_its_tenant_and_nobody_else,
 }
 
 fn governance(quorum_percent: u8) -> Governance {
     Governance { quorum_percent, voting: Voting::ByShare, president: Some("Ana".into()) }
-}
-
-type Answer = dyn Fn(&Event, u32) -> Confirm + Send + Sync;
-/// Attempts by event, and what was stored.
-type Seen = (HashMap<String, u32>, Vec<String>);
-
-/// Answers the n-th attempt of an event as told, and remembers what it stored.
-#[derive(Clone)]
-struct Told {
-    answer: Arc<Answer>,
-    seen: Arc<Mutex<Seen>>,
-}
-
-impl Told {
-    fn new(answer: impl Fn(&Event, u32) -> Confirm + Send + Sync + 'static) -> Self {
-        Self { answer: Arc::new(answer), seen: Arc::default() }
-    }
-
-    fn stored(&self) -> Vec<String> {
-        self.seen.lock().unwrap().1.clone()
-    }
-}
-
-#[async_trait]
-impl Publisher for Told {
-    fn name(&self) -> &'static str {
-        "told"
-    }
-
-    async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
-        let mut seen = self.seen.lock().unwrap();
-        let mut confirms = Vec::new();
-        for event in events {
-            let attempt = seen.0.entry(event.id.to_string()).or_default();
-            *attempt += 1;
-            let confirm = (self.answer)(event, *attempt);
-            if confirm == Confirm::Stored {
-                seen.1.push(event.id.to_string());
-            }
-            confirms.push(confirm);
-        }
-        confirms
-    }
-}
-
-fn refused(class: ErrorClass) -> Confirm {
-    Confirm::Refused { class, error: "503 from the broker".into(), after: None }
-}
-
-async fn relay(place: &Place, settings: &Settings, to: impl Publisher) -> (Outbox, RunningRelay) {
-    let outbox = Outbox::adopt(&place.service).await.unwrap();
-    let relay = outbox.relay("one", settings, Box::new(to)).await.unwrap();
-    (outbox, relay)
 }
 
 async fn a_change_and_its_event_are_one_transaction(place: Place) {
@@ -268,7 +187,7 @@ async fn a_dead_letter_that_dies_again_is_still_one(place: Place) {
     let event = tenants.create("Mirador").await.unwrap().event_id;
     until("dead", 1, || place.dead()).await;
     assert_eq!(dead_letters::reprocess(&outbox, &Which::default()).await.unwrap().total, 1);
-    let attempts = || broker.seen.lock().unwrap().0[&event];
+    let attempts = || broker.attempts(&event);
     eventually("the second attempt", async || (attempts() == 2).then_some(())).await;
     running.stop().await.unwrap();
     let dead = dead_letters::list(&place.db, 10).await.unwrap();
@@ -289,7 +208,7 @@ async fn transient_failures_die_only_where_attempts_are_limited(place: Place) {
     let (_, running) =
         relay(&place, &Settings { backoff: endless, ..quick() }, broker.clone()).await;
     let event = tenants.create("Mirador").await.unwrap().event_id;
-    let attempts = || broker.seen.lock().unwrap().0.get(&event).copied().unwrap_or(0);
+    let attempts = || broker.attempts(&event);
     eventually("many attempts", async || (attempts() > 8).then_some(())).await;
     assert_eq!((place.pending().await, place.dead().await), (1, 0));
     running.stop().await.unwrap();
@@ -298,6 +217,60 @@ async fn transient_failures_die_only_where_attempts_are_limited(place: Place) {
     until("dead", 1, || place.dead()).await;
     assert_eq!(place.pending().await, 0);
     running.stop().await.unwrap();
+}
+
+/// Written while the broker is down, and sent when it is back: nobody counts that against a row.
+const BLAMED: Sql =
+    Sql::both("SELECT count(*) FROM outbox_events WHERE retry_count > 0 OR last_error IS NOT NULL");
+
+async fn a_broker_that_is_down_is_nobodys_failure(place: Place) {
+    let tenants = Tenants::on(place.db.clone());
+    let back = Arc::new(AtomicBool::new(false));
+    let is_back = back.clone();
+    let broker = Told::new(move |_, _| match is_back.load(Ordering::SeqCst) {
+        true => Confirm::Stored,
+        false => Confirm::Down { error: "connection refused".into() },
+    });
+    let (_, relay) = relay(&place, &quick(), broker.clone()).await;
+    let first = tenants.create("Mirador").await.unwrap();
+    for n in 0..20 {
+        tenants.rename(&first.tenant_id, &format!("Mirador {n}")).await.unwrap();
+    }
+    eventually("it is asked again and again", async || {
+        (broker.attempts(&first.event_id) > 3).then_some(())
+    })
+    .await;
+    assert_eq!((place.pending().await, number(&place.db, BLAMED).await), (21, 0));
+    back.store(true, Ordering::SeqCst);
+    until("published", 21, || place.published()).await;
+    assert_eq!((number(&place.db, BLAMED).await, place.dead().await), (0, 0));
+    assert_eq!(broker.stored().len(), 21);
+    relay.stop().await.unwrap();
+}
+
+/// By `next_retry_at` the third event, which is due, would come before the second, which is not.
+async fn a_failed_event_holds_back_its_tenant_and_nobody_else(place: Place) {
+    let tenants = Tenants::on(place.db.clone());
+    let mended = Arc::new(AtomicBool::new(false));
+    let is_mended = mended.clone();
+    let broker = Told::new(move |event, _| match &*event.topic {
+        "governance.changed" if !is_mended.load(Ordering::SeqCst) => refused(ErrorClass::Transient),
+        _ => Confirm::Stored,
+    });
+    let (_, relay) = relay(&place, &quick(), broker.clone()).await;
+    let first = tenants.create("Mirador").await.unwrap();
+    let second = tenants.change_governance(&first.tenant_id, governance(51)).await.unwrap();
+    let third = tenants.rename(&first.tenant_id, "Bellavista").await.unwrap();
+    let failed_twice = async || (broker.attempts(&second.event_id) >= 2).then_some(());
+    eventually("the second fails", failed_twice).await;
+    let another = tenants.create("Alameda").await.unwrap();
+    until("published", 2, || place.published()).await;
+    assert_eq!(broker.stored(), [&*first.event_id, &*another.event_id]);
+    assert_eq!(broker.attempts(&third.event_id), 0, "it waits behind the second");
+    mended.store(true, Ordering::SeqCst);
+    until("published", 4, || place.published()).await;
+    assert_eq!(broker.stored()[2..], [second.event_id, third.event_id]);
+    relay.stop().await.unwrap();
 }
 
 async fn an_event_sent_twice_takes_effect_once(place: Place) {
@@ -344,107 +317,6 @@ async fn writers_of_one_tenant_keep_its_order(place: Place) {
     let known = Sql::both("SELECT count(*) FROM tenant_directory WHERE name = $1");
     assert_eq!(place.directory.number(&known, &[name.into()]).await.unwrap(), 1);
     relay.stop().await.unwrap();
-}
-
-async fn a_month_passes_and_only_what_was_published_goes(place: Place) {
-    let tenants = Tenants::on(place.db.clone());
-    let broker = Told::new(|event, _| match &*event.topic {
-        "user.added" => refused(ErrorClass::Permanent),
-        "tenant.updated" => refused(ErrorClass::Transient),
-        _ => Confirm::Stored,
-    });
-    let (outbox, relay) = relay(&place, &quick(), broker).await;
-    for n in 0..30 {
-        let tenant = tenants.create(&format!("Edificio {n}")).await.unwrap().tenant_id;
-        if n < 3 {
-            tenants.add_user(&tenant, "ana@example.org", "owner").await.unwrap();
-            tenants.rename(&tenant, "Alameda").await.unwrap();
-        }
-    }
-    until("published", 30, || place.published()).await;
-    until("dead", 3, || place.dead()).await;
-    relay.stop().await.unwrap();
-    // The clock of the clean-up is ours: day after day, until a month is over and then a quarter.
-    let (today, mut gone_at) = (Utc::now(), Vec::new());
-    for day in 0..=95 {
-        let gone =
-            cleanup::sweep(&place.db, today + TimeDelta::days(day), Keep::default()).await.unwrap();
-        if gone != Gone::default() {
-            gone_at.push((day, gone));
-        }
-    }
-    let [(month, first), (quarter, second)] = gone_at[..] else { panic!("{gone_at:?}") };
-    assert!((30..=31).contains(&month) && first == Gone { published: 30, dead: 0 }, "{gone_at:?}");
-    assert!(
-        (90..=91).contains(&quarter) && second == Gone { published: 0, dead: 3 },
-        "{gone_at:?}"
-    );
-    assert_eq!(place.pending().await, 3, "what is not published never goes");
-    assert_eq!(outbox.pending().await.unwrap().rows, 3);
-}
-
-async fn migrations_may_run_again_and_at_the_same_time(place: Place) {
-    assert!(migrate::tenants(&place.db).await.unwrap().is_empty(), "the second time does nothing");
-    let fresh = Place::fresh(if place.service.starts_with("sqlite") {
-        Kind::Sqlite
-    } else {
-        Kind::Postgres
-    });
-    let fresh = fresh.await.unwrap();
-    let tables = Sql::both("DROP TABLE smartedify_migrations");
-    // As if an earlier version, without the table of migrations, had made the rest.
-    if place.service.starts_with("postgres") {
-        run(&fresh.db, tables, &[]).await;
-        assert_eq!(migrate::tenants(&fresh.db).await.unwrap().len(), 3);
-    }
-    let url = if place.service.starts_with("sqlite") {
-        format!("{}-another", fresh.service)
-    } else {
-        fresh.downstream.clone()
-    };
-    let db = smartedify::db::Db::open(&url).await.unwrap();
-    let both = tokio::join!(migrate::tenants(&db), migrate::tenants(&db));
-    let applied = both.0.unwrap().len() + both.1.unwrap().len();
-    assert_eq!(applied, 3, "each migration was applied once");
-}
-
-/// Rows move as they are, the relay goes on, months come and go.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partitioned_outbox_is_relayed_and_cleaned_up_alike() {
-    let Some(place) = Place::fresh(Kind::Postgres).await else { return };
-    let tenants = Tenants::on(place.db.clone());
-    let tenant = tenants.create("Mirador").await.unwrap().tenant_id;
-    assert!(migrate::partition(&place.db).await.unwrap());
-    assert!(migrate::partition(&place.db).await.unwrap(), "again does nothing");
-    assert_eq!(place.pending().await, 1);
-    let (_, relay) = relay(&place, &quick(), Direct::to(place.directory.clone())).await;
-    tenants.rename(&tenant, "Alameda").await.unwrap();
-    until("effects", 2, || place.effects()).await;
-    until("published", 2, || place.published()).await;
-    let partitions = async || {
-        number(
-            &place.db,
-            Sql::both(
-                "SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox_events'::regclass",
-            ),
-        )
-        .await
-    };
-    let keep = Keep::default();
-    for (months, there) in [(0, 3), (1, 4), (2, 5), (8, 3)] {
-        let now = Utc::now() + chrono::Months::new(months);
-        cleanup::sweep(&place.db, now, keep).await.unwrap();
-        assert_eq!(partitions().await, there, "after {months} months");
-    }
-    tenants.rename(&tenant, "Bellavista").await.unwrap();
-    until("effects", 3, || place.effects()).await;
-    relay.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn sqlite_says_that_it_has_no_partitions() {
-    let place = Place::fresh(Kind::Sqlite).await.unwrap();
-    assert!(!migrate::partition(&place.db).await.unwrap());
 }
 
 /// Stores everything, and remembers how much it was handed at once.

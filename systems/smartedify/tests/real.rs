@@ -4,15 +4,18 @@
 mod common;
 
 use async_nats::jetstream;
-use common::{Kind, Place, Process, eventually, until};
+use common::{Kind, Place, Process, eventually, number, until};
 use hyper::Method;
 use relevo_testkit::services::{Kafka, Nats, Proxy, require, unique_name};
 use serde_json::json;
-use smartedify::client::Client;
+use smartedify::client::{Answer, Client};
+use smartedify::db::Sql;
 use smartedify::embedded::journal::{Acknowledged, Tally};
 use smartedify::embedded::traffic::Traffic;
 use smartedify::embedded::verify::{self, Order, Verdict};
+use smartedify::tenants::{Changed, Tenants};
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 const TOKEN: &str = "a token of this test";
 
@@ -34,6 +37,7 @@ impl World {
             ("SMARTEDIFY_BROKER_URL", url),
             ("SMARTEDIFY_STREAM", &stream),
             ("SMARTEDIFY_LISTEN", "127.0.0.1:0"),
+            ("SMARTEDIFY_METRICS_LISTEN", "127.0.0.1:0"),
             ("SMARTEDIFY_ADMIN_TOKEN", TOKEN),
             ("SMARTEDIFY_ACK_WAIT_MS", "2000"),
             ("OUTBOX_POLL_MIN_MS", "20"),
@@ -58,6 +62,40 @@ impl World {
             .await;
     }
 
+    /// Waits until the consumer has settled everything that is in the stream now.
+    async fn consumed(&self, nats: &Nats) {
+        let stream = jetstream(nats).await.get_stream(&self.stream).await.unwrap();
+        let last = stream.cached_info().state.last_sequence;
+        eventually("everything is acknowledged", async || {
+            let consumer = stream.consumer_info("directory").await.unwrap();
+            (consumer.ack_floor.stream_sequence >= last).then_some(())
+        })
+        .await;
+    }
+
+    /// Sends the message of an event once more, under another id of the broker's: not even its own window knows it.
+    async fn send_copy(&self, nats: &Nats, event: &str) {
+        let context = jetstream(nats).await;
+        let stream = context.get_stream(&self.stream).await.unwrap();
+        for sequence in 1..=stream.cached_info().state.last_sequence {
+            let message = stream.get_raw_message(sequence).await.unwrap();
+            if message.headers.get("ce-id").is_some_and(|id| id.as_str() == event) {
+                let (subject, mut headers) = (message.subject.clone(), message.headers.clone());
+                headers.insert("Nats-Msg-Id", unique_name("copy").as_str());
+                let copy = context.publish_with_headers(subject, headers, message.payload.clone());
+                copy.await.unwrap().await.unwrap();
+                return;
+            }
+        }
+        panic!("{event} is not in the stream");
+    }
+
+    /// Events that took effect, however often.
+    async fn effects_by_id(&self) -> i64 {
+        let ids = Sql::both("SELECT count(DISTINCT event_id) FROM audit_log");
+        number(&self.place.directory, ids).await
+    }
+
     async fn judge(&self, acknowledged: &Acknowledged, order: Order) -> Verdict {
         let (db, directory) = (&self.place.db, &self.place.directory);
         let told = acknowledged.read().unwrap();
@@ -66,6 +104,19 @@ impl World {
         assert!(verdict.report.committed >= told.len() as u64);
         verdict
     }
+}
+
+/// The value of a metric on a page.
+fn figure(page: &str, name: &str) -> f64 {
+    let line = page.lines().find(|line| line.starts_with(&format!("{name}{{")));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+}
+
+/// A change that its client was told of.
+fn noted(acknowledged: &Acknowledged, answer: &Answer) -> Changed {
+    let changed = serde_json::from_str(&answer.body).unwrap();
+    acknowledged.note(&changed).unwrap();
+    changed
 }
 
 fn acknowledged(folder: &tempfile::TempDir) -> Acknowledged {
@@ -122,24 +173,25 @@ async fn a_broker_killed_under_load_and_two_relays_lose_nothing_and_keep_the_ord
     })
     .await;
     let before = acknowledged.count();
+    let written = number(&world.place.db, Sql::both("SELECT count(*) FROM outbox_events")).await;
     eventually("changes are accepted", async || (acknowledged.count() > before + 40).then_some(()))
         .await;
     assert!(world.place.pending().await > 0);
     eventually("the backlog and its age are told", async || {
         let page = client.get("/metrics").await.unwrap().body;
-        let told = |name: &str| {
-            let line =
-                page.lines().find(|line| line.starts_with(name) && line.contains("tenant-service"));
-            line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0)
-        };
         let all = [
             "outbox_backlog_gauge",
             "outbox_pending_age_average_seconds",
             "outbox_pending_age_oldest_seconds",
         ];
-        all.iter().all(|name| told(name) > 0.0).then_some(())
+        all.iter().all(|name| figure(&page, name) > 0.0).then_some(())
     })
     .await;
+    // What was written while the broker was known to be down is not blamed for it.
+    let blamed = Sql::both(
+        "SELECT count(*) FROM (SELECT retry_count FROM outbox_events ORDER BY created_at OFFSET $1) late WHERE retry_count > 0",
+    );
+    assert_eq!(world.place.db.number(&blamed, &[written.into()]).await.unwrap(), 0);
     nats.restart().unwrap();
     let effects = world.place.effects().await;
     eventually("it goes on", async || (world.place.effects().await > effects + 60).then_some(()))
@@ -171,7 +223,7 @@ async fn a_consumer_killed_between_effect_and_acknowledgement_does_nothing_twice
     for n in 0..600 {
         let name = json!({ "name": format!("Edificio {n}") });
         let answer = client.send(Method::PATCH, &tenant, Some(name)).await.unwrap();
-        acknowledged.note(&serde_json::from_str(&answer.body).unwrap()).unwrap();
+        noted(&acknowledged, &answer);
     }
     until("published", 601, || world.place.published()).await;
     // The network swallows what the consumer says: it works on what it holds, and nobody hears of it.
@@ -194,7 +246,7 @@ async fn a_consumer_killed_between_effect_and_acknowledgement_does_nothing_twice
     let report = world.judge(&acknowledged, Order::Free).await.report;
     assert_eq!((report.effects, report.dead), (601, 0), "{report:?}");
     let shown = client.get(&tenant).await.unwrap().json();
-    let known = smartedify::db::Sql::both("SELECT count(*) FROM tenant_directory WHERE name = $1");
+    let known = Sql::both("SELECT count(*) FROM tenant_directory WHERE name = $1");
     let name = shown["name"].as_str().unwrap().into();
     assert_eq!(
         world.place.directory.number(&known, &[name]).await.unwrap(),
@@ -208,11 +260,13 @@ async fn a_consumer_killed_between_effect_and_acknowledgement_does_nothing_twice
 async fn malformed_messages_and_copies_stop_nobody_and_the_dlq_holds_exactly_the_failed() {
     let Some(nats) = require(Nats::shared()) else { return };
     let Some(world) = World::on("nats", &nats.url()).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let acknowledged = acknowledged(&folder);
     let serve = world.start("serve", &[]);
     let _consume = world.start("consume", &[]);
     let client = serve.client();
-    let made = client.post("/tenants", json!({ "name": "Mirador" })).await.unwrap().json();
-    let tenant = made["tenant_id"].as_str().unwrap();
+    let made = client.post("/tenants", json!({ "name": "Mirador" })).await.unwrap();
+    let Changed { tenant_id: tenant, event_id: event, .. } = noted(&acknowledged, &made);
     until("effects", 1, || world.place.effects()).await;
 
     // Strangers write to the stream: no id, no JSON, and a copy of what was sent already.
@@ -220,14 +274,10 @@ async fn malformed_messages_and_copies_stop_nobody_and_the_dlq_holds_exactly_the
     let subject = |topic: &str| format!("{}.{topic}", world.stream);
     let no_id = context.publish(subject("tenant.updated"), "?".into()).await.unwrap();
     no_id.await.unwrap();
+    world.send_copy(&nats, &event).await;
     let stream = context.get_stream(&world.stream).await.unwrap();
     let first = stream.get_raw_message(1).await.unwrap();
     let mut headers = first.headers.clone();
-    // Under another id of the broker's, so that not even its own window knows it.
-    headers.insert("Nats-Msg-Id", "another");
-    let copy =
-        context.publish_with_headers(first.subject.clone(), headers.clone(), first.payload.clone());
-    copy.await.unwrap().await.unwrap();
     headers.insert("Nats-Msg-Id", "a third");
     headers.insert("ce-id", uuid::Uuid::now_v7().to_string().as_str());
     let odd = context.publish_with_headers(first.subject.clone(), headers, "no JSON".into());
@@ -238,10 +288,11 @@ async fn malformed_messages_and_copies_stop_nobody_and_the_dlq_holds_exactly_the
         "INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
                     VALUES ($1::uuid, 'tenant', $2, 'governance.changed', '{\"quorum\": 400}')";
     let id = uuid::Uuid::now_v7().to_string();
-    let sql = smartedify::db::Sql::each(nonsense, "");
-    common::run(&world.place.db, sql, &[id.as_str().into(), tenant.into()]).await;
+    let sql = Sql::each(nonsense, "");
+    common::run(&world.place.db, sql, &[id.as_str().into(), tenant.as_str().into()]).await;
     let path = format!("/tenants/{tenant}");
-    client.send(Method::PATCH, &path, Some(json!({ "name": "Alameda" }))).await.unwrap();
+    let renamed = client.send(Method::PATCH, &path, Some(json!({ "name": "Alameda" }))).await;
+    noted(&acknowledged, &renamed.unwrap());
     until("effects", 2, || world.place.effects()).await;
     until("dead", 1, || world.place.dead()).await;
     let admin = Client::to(serve.address()).with_token(TOKEN);
@@ -262,7 +313,13 @@ async fn malformed_messages_and_copies_stop_nobody_and_the_dlq_holds_exactly_the
     let payloads: HashSet<&[u8]> = unread.iter().map(|letter| &letter.event.payload[..]).collect();
     assert_eq!(payloads, HashSet::from([&b"?"[..], b"no JSON"]), "{unread:?}");
 
-    // Sent again from the command line.
+    // Everything that is in the stream was settled, the copy too: it took no effect.
+    world.consumed(&nats).await;
+    assert_eq!((world.place.effects().await, world.effects_by_id().await), (2, 2));
+    let report = world.judge(&acknowledged, Order::Kept).await.report;
+    assert_eq!((report.committed, report.effects, report.dead), (2, 2, 1), "{report:?}");
+
+    // Sent again from the command line: the relay tries it again, and it still makes no sense.
     let reprocess = std::process::Command::new(env!("CARGO_BIN_EXE_smartedify"))
         .args(["reprocess", "--event", &id])
         .env("DATABASE_URL", &world.place.service)
@@ -270,7 +327,108 @@ async fn malformed_messages_and_copies_stop_nobody_and_the_dlq_holds_exactly_the
         .unwrap();
     assert!(reprocess.status.success(), "{reprocess:?}");
     assert_eq!(String::from_utf8_lossy(&reprocess.stdout), "1 to be sent again by the relay\n");
+    eventually("it died again", async || {
+        let again = admin.get("/admin/outbox/dlq").await.unwrap().json();
+        let later = again[0]["last_error_at"].as_str()? > dead[0]["last_error_at"].as_str()?;
+        (later && again[0]["id"] == dead[0]["id"]).then_some(())
+    })
+    .await;
+    let report = world.judge(&acknowledged, Order::Kept).await.report;
+    assert_eq!((report.effects, report.dead), (2, 1), "{report:?}");
     serve.stop();
+}
+
+/// Relevo's inbox absorbs copies before the handler sees them; here it has forgotten, and the document's table has not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_the_inbox_does_not_know_is_in_processed_event_ids() {
+    let Some(nats) = require(Nats::shared()) else { return };
+    let Some(world) = World::on("nats", &nats.url()).await else { return };
+    let serve = world.start("serve", &[]);
+    let _consume = world.start("consume", &[]);
+    let client = serve.client();
+    let made = client.post("/tenants", json!({ "name": "Mirador" })).await.unwrap().json();
+    let users = format!("/tenants/{}/users", made["tenant_id"].as_str().unwrap());
+    let user = json!({ "email": "ana@example.org", "role": "owner" });
+    let added = client.post(&users, user).await.unwrap().json();
+    let id = added["event_id"].as_str().unwrap();
+    until("effects", 2, || world.place.effects()).await;
+    world.consumed(&nats).await;
+
+    let directory = &world.place.directory;
+    let forget = Sql::each("DELETE FROM relevo.inbox WHERE id = $1", "");
+    let met = Sql::each("SELECT count(*) FROM relevo.inbox WHERE id = $1", "");
+    let users = async || number(directory, Sql::both("SELECT users FROM tenant_directory")).await;
+    assert_eq!(common::run(directory, forget, &[id.into()]).await, 1);
+    world.send_copy(&nats, id).await;
+    until("met again", 1, async || directory.number(&met, &[id.into()]).await.unwrap()).await;
+    world.consumed(&nats).await;
+    assert_eq!((world.place.effects().await, users().await), (2, 1), "it took effect once");
+
+    // Without its row there it does take effect: nothing else held the copy back.
+    let unprocessed = Sql::both("DELETE FROM processed_event_ids WHERE event_id = $1");
+    assert_eq!(common::run(directory, forget, &[id.into()]).await, 1);
+    assert_eq!(common::run(directory, unprocessed, &[id.into()]).await, 1);
+    world.send_copy(&nats, id).await;
+    until("effects", 3, || world.place.effects()).await;
+    assert_eq!((world.effects_by_id().await, users().await), (2, 2));
+    serve.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_further_relay_shows_its_own_figures() {
+    let Some(nats) = require(Nats::shared()) else { return };
+    let Some(world) = World::on("nats", &nats.url()).await else { return };
+    let tenants = Tenants::on(world.place.db.clone());
+    for n in 0..5 {
+        tenants.create(&format!("Edificio {n}")).await.unwrap();
+    }
+    // Its broker is not there: what waits is seen all the same.
+    let waiting = world.start("relay", &[("SMARTEDIFY_BROKER_URL", "nats://127.0.0.1:1")]);
+    eventually("the backlog is told", async || {
+        let page = waiting.client().get("/metrics").await.unwrap().body;
+        (figure(&page, "outbox_backlog_gauge") == 5.0).then_some(())
+    })
+    .await;
+    waiting.stop();
+
+    let relay = world.start("relay", &[]);
+    let client = relay.client();
+    let page = eventually("what it did is told", async || {
+        let page = client.get("/metrics").await.unwrap().body;
+        let done = figure(&page, "outbox_published_total") == 5.0;
+        (done && figure(&page, "outbox_backlog_gauge") == 0.0).then_some(page)
+    })
+    .await;
+    assert!(figure(&page, "outbox_publish_attempts_total") >= 5.0, "{page}");
+    assert_eq!(figure(&page, "outbox_publish_latency_seconds_count"), 5.0, "{page}");
+    assert!(page.contains("outbox_published_total{service=\"tenant-service\""), "{page}");
+    assert_eq!(client.get("/tenants").await.unwrap().status, 404, "that page and nothing else");
+    assert_eq!(world.place.published().await, 5);
+    relay.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quiet_table_is_looked_at_less_and_less_often() {
+    let Some(nats) = require(Nats::shared()) else { return };
+    let Some(world) = World::on("nats", &nats.url()).await else { return };
+    let poll = [("OUTBOX_POLL_MIN_MS", "10"), ("OUTBOX_POLL_MAX_MS", "1000")];
+    let relay = world.start("relay", &poll);
+    let tenants = Tenants::on(world.place.db.clone());
+    tenants.create("Mirador").await.unwrap();
+    until("published", 1, || world.place.published()).await;
+    let client = relay.client();
+    let looks = async || figure(&client.get("/metrics").await.unwrap().body, "relevo_pages_total");
+    let (before, began) = (looks().await, Instant::now());
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let (seen, seconds) = (looks().await - before, began.elapsed().as_secs_f64());
+    // Pauses of 10, 20, 40 ... 1000 ms: eight looks, then one a second, and twice that for the two readers there are.
+    // Every 10 ms it would be four hundred. A slow machine only makes them fewer.
+    assert!(seen <= 2.0 * (8.0 + seconds), "{seen} looks in {seconds} s");
+    let later = looks().await;
+    eventually("it goes on looking", async || (looks().await > later).then_some(())).await;
+    tenants.create("Alameda").await.unwrap();
+    until("published", 2, || world.place.published()).await;
+    relay.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Most events of one batch.
+/// Most rows of one claim, and most events of one batch.
 pub const BATCH: usize = 100;
 /// `OUTBOX_DISPATCH_INTERVAL_MS`, unless it says otherwise.
 pub const INTERVAL: Duration = Duration::from_millis(500);

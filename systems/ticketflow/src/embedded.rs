@@ -56,6 +56,8 @@ pub struct Options {
     pub retries: Vec<Duration>,
     /// Between two signs of the worker's life.
     pub heartbeat: Duration,
+    /// Between two sweeps of what is older than thirty days.
+    pub sweep: Duration,
     /// What operators show; without it nobody is one.
     pub admin_token: Option<String>,
     /// The time.
@@ -74,6 +76,7 @@ impl Options {
             dispatch_interval: INTERVAL,
             retries: RETRIES.to_vec(),
             heartbeat: EVERY,
+            sweep: retention::EVERY,
             admin_token: std::env::var("ADMIN_TOKEN").ok(),
             clock: Clock::default(),
             processed_key: ProcessedKey::default(),
@@ -199,9 +202,9 @@ impl Embedded {
     }
 
     fn keep(&mut self) {
-        let Options { clock, heartbeat, .. } = self.options.clone();
+        let Options { clock, heartbeat, sweep, .. } = self.options.clone();
         let (database, pulse) = (self.database.clone(), self.crew.pulse.clone());
-        self.tasks.spawn(retention::keep(database.clone(), clock.clone()));
+        self.tasks.spawn(retention::keep(database.clone(), clock.clone(), sweep));
         self.tasks.spawn(pulse.keep(database.clone(), clock, "embedded".into(), heartbeat));
         if let Some(dispatcher) = &self.dispatcher {
             self.tasks.spawn(watch(dispatcher.outbox.clone(), database));

@@ -12,7 +12,7 @@ pub const KEPT: TimeDelta = TimeDelta::days(30);
 /// How long it is known which dead letters are in their queue: longer than the letters themselves stay (90 days).
 const LETTERS_KEPT: TimeDelta = TimeDelta::days(120);
 /// Between two sweeps.
-const EVERY: Duration = Duration::from_secs(3600);
+pub const EVERY: Duration = Duration::from_secs(3600);
 
 /// What a sweep took away.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -117,18 +117,21 @@ fn partition(month: NaiveDate) -> String {
     )
 }
 
-/// Sweeps every hour, for ever.
-pub async fn keep(database: Database, clock: Clock) {
+/// Makes partitions and sweeps at once and then every `every`, for ever.
+pub async fn keep(database: Database, clock: Clock, every: Duration) {
     loop {
         if let Err(error) = partitions(&database, &clock).await {
-            tracing::warn!(error = format!("{error:#}"), "partitions; again in an hour");
+            tracing::warn!(error = format!("{error:#}"), "partitions; the next sweep tries again");
         }
         match sweep(&database, &clock).await {
             Ok(swept) => tracing::debug!(?swept, "retention"),
             Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "retention; again in an hour")
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "retention; the next sweep tries again"
+                )
             }
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(every).await;
     }
 }

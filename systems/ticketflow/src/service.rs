@@ -177,7 +177,7 @@ pub async fn api(settings: &Settings, own: &ApiSettings) -> Result<Running> {
     let dispatcher = dispatching.start().await?;
     let operate = database.operate();
     common.tasks.spawn(watch(dispatcher.outbox.clone(), operate, common.rabbit.clone()));
-    common.tasks.spawn(retention::keep(database.clone(), clock.clone()));
+    common.tasks.spawn(retention::keep(database.clone(), clock.clone(), retention::EVERY));
     let site = common.site(settings).with_tickets(Tickets::new(database, clock));
     let site = site.serve(settings.listen).await?;
     Ok(Running {

@@ -1,11 +1,13 @@
 //! The proof: what people were told, against the e-mails that came and the numbers that were kept. Nothing that the
 //! relay or the broker says of itself is asked, except which events it gave up.
 
+mod numbers;
+
 use crate::database::Database;
 use crate::ticket::TicketEvent;
 use crate::topology::{METRICS, NOTIFICATIONS, QUEUES};
 use crate::traffic::Journal;
-use crate::worker::mail::{InProcess, Mail};
+use crate::worker::mail::{self, InProcess, Mail};
 use anyhow::Result;
 use async_trait::async_trait;
 use relevo::DeadFilter;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+pub use numbers::{Numbers, Totals};
 pub use proof::{Report, Verdict};
 
 /// One change of one ticket.
@@ -35,6 +38,16 @@ impl From<&Mail> for Arrived {
     }
 }
 
+impl Arrived {
+    /// What a mail server was given; `None` if it is no mail of ours.
+    pub fn read(message: &str) -> Option<Self> {
+        let message_id = message.lines().find_map(|line| line.strip_prefix("Message-ID: "))?;
+        let message_id = message_id.trim().to_owned();
+        mail::event_of(&message_id)?;
+        Some(Self { message_id, change: mail::change_of(message)? })
+    }
+}
+
 /// Everything that can be seen from outside.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
@@ -48,6 +61,8 @@ pub struct Evidence {
     pub counted: Vec<Change>,
     /// What each consumer gave up.
     pub dead: BTreeSet<(String, Change)>,
+    /// The ticket metrics.
+    pub numbers: Numbers,
     /// Attempts that failed, where whoever was asked counted them.
     pub retried: u64,
 }
@@ -67,8 +82,10 @@ impl Evidence {
         }
         let counted = changes.pop().unwrap_or_default();
         let committed = changes.pop().unwrap_or_default().into_iter().collect();
+        drop(connection);
         let dead = dead_letters(database).await?;
-        Ok(Self { told: journal.tickets(), committed, mails, counted, dead, retried: 0 })
+        let numbers = Numbers::of(database).await?;
+        Ok(Self { told: journal.tickets(), committed, mails, counted, dead, numbers, retried: 0 })
     }
 
     /// The same of what came to a mailbox, for tickets that were opened since a moment, given as an id of that moment.
@@ -148,6 +165,7 @@ impl Evidence {
             (ghosts, "effects belong to changes that never committed"),
             (out_of_order(&first_mails(&self.mails)), "e-mails came out of their ticket's order"),
             (out_of_order(&self.counted), "changes were counted out of their ticket's order"),
+            (self.numbers.wrong(), "numbers are not what the counted changes add up to"),
             (usize::from(committed == 0), "run in which nothing was committed at all"),
         ];
         let broken =
@@ -227,6 +245,10 @@ mod tests {
         Arrived { message_id: id.to_owned(), change }
     }
 
+    fn opened() -> (String, String) {
+        ("events".into(), "ticket.created".into())
+    }
+
     fn evidence() -> (Uuid, Evidence) {
         let ticket = Uuid::now_v7();
         let evidence = Evidence {
@@ -234,6 +256,7 @@ mod tests {
             committed: [(ticket, 2)].into(),
             mails: vec![mail("a", (ticket, 1)), mail("a", (ticket, 1)), mail("b", (ticket, 2))],
             counted: vec![(ticket, 1), (ticket, 2)],
+            numbers: Numbers { kept: [(opened(), 1)].into(), recounted: [(opened(), 1)].into() },
             ..Evidence::default()
         };
         (ticket, evidence)
@@ -278,6 +301,14 @@ mod tests {
         assert_eq!(
             broken(|_, it| it.mails.reverse()),
             "1 e-mails came out of their ticket's order"
+        );
+        assert_eq!(
+            broken(|_, it| _ = it.numbers.kept.insert(opened(), 2)),
+            "1 numbers are not what the counted changes add up to"
+        );
+        assert_eq!(
+            broken(|_, it| it.numbers.kept.clear()),
+            "1 numbers are not what the counted changes add up to"
         );
     }
 

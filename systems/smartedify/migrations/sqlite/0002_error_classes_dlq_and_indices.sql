@@ -1,6 +1,5 @@
--- What the document lists under future migrations.
-ALTER TABLE outbox_events ADD COLUMN error_class TEXT;
-ALTER TABLE outbox_events ADD COLUMN last_error_at TEXT;
+-- What the document lists under future migrations. Its columns error_class and last_error_at are added by src/migrate.rs,
+-- where they are missing: SQLite has no ADD COLUMN IF NOT EXISTS.
 
 CREATE TABLE IF NOT EXISTS outbox_events_dlq (
     id             TEXT PRIMARY KEY,

@@ -1,8 +1,7 @@
 //! The effect of an event: the same on both databases, behind a broker or not.
 
-use crate::db::{Conn, Db, Sql};
+use crate::db::{Conn, Sql};
 use crate::events::{Change, TenantEvent};
-use chrono::{DateTime, SecondsFormat, Utc};
 use relevo::Event;
 
 /// This consumer's name. Ids are kept for each consumer: with the id alone a second one in the same database would skip
@@ -84,18 +83,4 @@ pub async fn apply(conn: &mut Conn<'_>, event: &Event) -> Result<Applied, NotApp
         Change::AssemblyScheduled { .. } => conn.run(&ASSEMBLY, &[tenant()]).await?,
     };
     Ok(Applied::Now)
-}
-
-const FORGET: Sql = Sql::each(
-    "DELETE FROM processed_event_ids WHERE processed_at < $1::timestamptz",
-    "DELETE FROM processed_event_ids WHERE processed_at < $1",
-);
-
-/// Forgets the ids of events that nobody can send again any more: keep them for longer than dead letters.
-pub async fn forget(db: &Db, before: DateTime<Utc>) -> sqlx::Result<u64> {
-    let before = before.to_rfc3339_opts(SecondsFormat::Millis, true);
-    let mut tx = db.begin().await?;
-    let gone = tx.conn().run(&FORGET, &[before.into()]).await?;
-    tx.commit().await?;
-    Ok(gone)
 }

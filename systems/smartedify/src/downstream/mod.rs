@@ -6,7 +6,9 @@
 //! - [`directory`]: the effect
 //! - [`consumer`]: behind a broker
 //! - [`direct`]: without a broker, called by the relay itself
+//! - [`retention`]: how long ids are remembered
 
 pub mod consumer;
 pub mod direct;
 pub mod directory;
+pub mod retention;

@@ -26,12 +26,15 @@ pub mod verify;
 pub use proof::Figures;
 pub use verify::{Report, Verdict};
 
+use crate::config::admin_token;
 use crate::db::Db;
 use crate::downstream::direct::{Direct, Trouble};
+use crate::downstream::retention;
 use crate::http::{Api, follow_broker};
-use crate::migrate;
+use crate::outbox::cleanup::{self, Keep};
 use crate::outbox::{Outbox, Settings, dead_letters};
 use crate::tenants::Tenants;
+use crate::{metrics, migrate, wall_clock};
 use anyhow::{Result, ensure};
 use journal::{Acknowledged, Journal};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -60,6 +63,8 @@ pub struct Options {
     pub metrics: Option<PrometheusHandle>,
     /// How the outbox is relayed.
     pub settings: Settings,
+    /// How long rows stay.
+    pub keep: Keep,
 }
 
 impl Options {
@@ -72,6 +77,7 @@ impl Options {
             admin_token: None,
             metrics: None,
             settings: Settings::default(),
+            keep: Keep::default(),
         }
     }
 }
@@ -143,15 +149,16 @@ pub async fn start(options: Options) -> Result<Running> {
         db: parts.service.clone(),
         outbox: parts.outbox.clone(),
         metrics: options.metrics.clone(),
-        admin_token: options.admin_token.as_deref().map(Arc::from),
+        admin_token: admin_token(options.admin_token.as_deref()),
         broker_down,
     };
     let listener = TcpListener::bind(options.listen).await?;
     let addresses = Addresses { api: listener.local_addr()? };
     let mut server = JoinSet::new();
-    if let Some(metrics) = options.metrics {
-        server.spawn(crate::metrics::run(parts.service.clone(), metrics, Duration::from_secs(2)));
+    if let Some(handle) = options.metrics {
+        server.spawn(metrics::run(parts.service.clone(), handle, metrics::EVERY));
     }
+    clean_up(&mut server, &parts, options.keep);
     server.spawn(async move {
         if let Err(error) = axum::serve(listener, api.router()).await {
             tracing::error!(%error, "the API is no longer served");
@@ -161,6 +168,13 @@ pub async fn start(options: Options) -> Result<Running> {
     let traffic =
         (options.rate > 0).then(|| Traffic::start(addresses.api, options.rate, acknowledged));
     Ok(Running { addresses, parts, relay: Mutex::new(relay), traffic, _server: server })
+}
+
+/// What is older than its retention goes, on both sides.
+fn clean_up(tasks: &mut JoinSet<()>, parts: &Parts, keep: Keep) {
+    let (service, downstream) = (parts.service.clone(), parts.downstream.clone());
+    tasks.spawn(cleanup::run(service, wall_clock(), keep, cleanup::EVERY));
+    tasks.spawn(retention::run(downstream, wall_clock(), keep.processed, cleanup::EVERY));
 }
 
 async fn open(options: &Options) -> Result<Parts> {

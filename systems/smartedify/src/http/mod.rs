@@ -77,12 +77,25 @@ pub fn follow_broker(relay: &RunningRelay, down: watch::Sender<bool>) {
     });
 }
 
+/// `/metrics` alone, for a process without the API.
+pub fn metrics_page(metrics: PrometheusHandle) -> Router {
+    Router::new().route("/metrics", get(metrics_alone)).with_state(metrics)
+}
+
+async fn metrics_alone(State(metrics): State<PrometheusHandle>) -> Response {
+    rendered(&metrics)
+}
+
 async fn metrics(State(api): State<Api>) -> Response {
-    let format = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     match api.metrics {
-        Some(metrics) => (format, metrics.render()).into_response(),
+        Some(metrics) => rendered(&metrics),
         None => StatusCode::NOT_FOUND.into_response(),
     }
+}
+
+fn rendered(metrics: &PrometheusHandle) -> Response {
+    let format = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    (format, metrics.render()).into_response()
 }
 
 /// The service works while its database does: with the broker down changes are accepted and wait in the outbox.

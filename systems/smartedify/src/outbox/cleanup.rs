@@ -6,19 +6,25 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use std::time::Duration;
 
 /// How long rows stay.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
     /// Published events, after they were published.
     pub published: TimeDelta,
     /// Dead letters, after their last error.
     pub dead: TimeDelta,
+    /// The ids in the downstream service's `processed_event_ids`, after their effect ([`crate::downstream::retention`]).
+    pub processed: TimeDelta,
 }
 
 impl Default for Keep {
     fn default() -> Self {
-        Self { published: TimeDelta::days(30), dead: TimeDelta::days(90) }
+        let days = TimeDelta::days;
+        Self { published: days(30), dead: days(90), processed: days(180) }
     }
 }
+
+/// A process cleans up so often.
+pub const EVERY: Duration = Duration::from_secs(3600);
 
 /// What went.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,7 +61,8 @@ pub async fn sweep(db: &Db, now: DateTime<Utc>, keep: Keep) -> sqlx::Result<Gone
     Ok(Gone { published, dead })
 }
 
-async fn delete(db: &Db, sql: &Sql, before: DateTime<Utc>) -> sqlx::Result<u64> {
+/// Deletes what is older, some rows at a time: `sql` takes the time and how many.
+pub(crate) async fn delete(db: &Db, sql: &Sql, before: DateTime<Utc>) -> sqlx::Result<u64> {
     // As SQLite writes it: there times are compared as texts.
     let before = before.to_rfc3339_opts(SecondsFormat::Millis, true);
     let mut all = 0;

@@ -4,11 +4,13 @@
 //! - [`Outbox`]: the table as Relevo has it, and its relay
 //! - [`backoff`]: when a failed event is tried again
 //! - [`checked`]: what makes no sense is refused before it reaches a broker
+//! - [`choice`]: which broker it goes to, kept beside the table
 //! - [`dead_letters`]: `outbox_events_dlq`, and how its events are sent again
 //! - [`cleanup`]: what goes after so many days
 
 pub mod backoff;
 pub mod checked;
+pub mod choice;
 pub mod cleanup;
 pub mod dead_letters;
 mod relay;

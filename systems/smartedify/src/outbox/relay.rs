@@ -119,6 +119,13 @@ impl Outbox {
         }
     }
 
+    /// Relays, in whatever process, that have a share of the table.
+    pub async fn relays_at_work(&self) -> Result<usize> {
+        let status = self.operate().status().await?;
+        let ours = status.subscriptions.iter().filter(|it| it.name == SUBSCRIPTION);
+        Ok(ours.flat_map(|it| &it.members).filter(|member| member.lanes > 0).count())
+    }
+
     /// Rows that are not relayed yet.
     pub async fn pending(&self) -> Result<Pending> {
         match &self.table {
@@ -135,6 +142,29 @@ fn mapping() -> Result<Mapping> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbox::backoff::Growth;
+    use relevo_core::clock::Instant;
+    use relevo_core::flow::Pace;
+
+    /// The relay waits by Relevo's [`Pace`]; `tests/real.rs` counts the looks of a relay at a quiet table.
+    #[test]
+    fn a_quiet_table_is_looked_at_after_half_a_second_then_one_then_every_two() {
+        let (shortest, longest) = Settings::default().config().poll;
+        let (mut pace, mut now) = (Pace::new(shortest, longest), Instant::ZERO);
+        let mut pauses = |looks: usize| {
+            let pause = |_| {
+                pace.quiet(now);
+                let pause = pace.until().since(now);
+                now = pace.until();
+                pause.as_millis()
+            };
+            let pauses: Vec<u128> = (0..looks).map(pause).collect();
+            pace.busy();
+            pauses
+        };
+        assert_eq!(pauses(5), [500, 1000, 2000, 2000, 2000]);
+        assert_eq!(pauses(2), [500, 1000], "something came: it begins anew");
+    }
 
     #[test]
     fn the_defaults_are_the_documents() {
@@ -142,6 +172,9 @@ mod tests {
         assert_eq!(config.poll, (Duration::from_millis(500), Duration::from_secs(2)));
         assert_eq!(config.batch, 50);
         assert!(config.check().is_ok());
+        let retry = Backoff::default();
+        assert_eq!((retry.base, retry.max), (Duration::from_millis(50), Duration::from_secs(300)));
+        assert_eq!((retry.growth, retry.max_attempts), (Growth::Exponential, None));
         let mapping = mapping().unwrap();
         let dead = mapping.dead_letters.as_ref().map(|dead| dead.table.table.as_str());
         assert_eq!(

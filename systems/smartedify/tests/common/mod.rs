@@ -1,6 +1,8 @@
 //! Databases, and the system's own binary as processes that can be killed.
 #![allow(
     dead_code,
+    unused_imports,
+    unused_macros,
     unreachable_pub,
     missing_docs,
     clippy::unwrap_used,
@@ -19,6 +21,8 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 pub use relevo_testkit::eventually;
+
+pub mod outbox;
 
 /// Which databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

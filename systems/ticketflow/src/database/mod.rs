@@ -13,6 +13,7 @@ pub use session::{Connection, Driver, Session, Transaction};
 pub use value::{Row, Value};
 
 use crate::clock::Clock;
+use crate::dispatcher::BATCH;
 use crate::retention;
 use anyhow::{Context, Result};
 use relevo::postgres::PostgresStore;
@@ -102,16 +103,17 @@ impl Database {
         }
     }
 
-    /// Adopts `Outbox` as it is: no column is added, `DispatchedAt` is set when an event was confirmed.
+    /// Adopts `Outbox` as it is: no column is added, `DispatchedAt` is set when an event was confirmed. A claim takes a
+    /// hundred rows at most.
     pub async fn adopt(&self) -> Result<Adopted> {
         let mapping = Preset::TicketFlow.mapping(TableName::parse(Preset::TicketFlow.table())?);
         Ok(match self {
             Self::Postgres(store) => {
-                let table = store.adopt(ADOPTED, mapping).await?;
+                let table = store.adopt(ADOPTED, mapping).await?.claim_rows(BATCH);
                 Adopted { relay: Relay::on(table.clone()), table: Arc::new(table) }
             }
             Self::Sqlite(store, _) => {
-                let table = store.adopt(ADOPTED, mapping).await?;
+                let table = store.adopt(ADOPTED, mapping).await?.claim_rows(BATCH);
                 Adopted { relay: Relay::on(table.clone()), table: Arc::new(table) }
             }
         })

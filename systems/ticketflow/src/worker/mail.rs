@@ -64,6 +64,16 @@ pub fn event_of(message_id: &str) -> Option<Uuid> {
     (domain.strip_suffix('>') == Some(DOMAIN)).then(|| event.parse().ok())?
 }
 
+/// The ticket and the change of it that a mail tells of in its text, which [`compose`] wrote.
+pub fn change_of(message: &str) -> Option<(Uuid, i64)> {
+    let told = |line: &str| {
+        let (ticket, what) = line.strip_prefix("Ticket ")?.split_once(' ')?;
+        let (version, _) = what.rsplit_once("(change ")?.1.split_once(')')?;
+        Some((ticket.parse().ok()?, version.parse().ok()?))
+    };
+    message.lines().find_map(told)
+}
+
 /// What an event says to whom.
 pub fn compose(event: &Event, told: &TicketEvent) -> Mail {
     let (to, what) = match (event.topic.as_str(), &told.assignee) {
@@ -256,5 +266,7 @@ mod tests {
         for part in ["multipart/alternative", "text/plain", "text/html", &mail.message_id] {
             assert!(message.contains(part), "{part} is not in {message}");
         }
+        assert_eq!(change_of(&message), Some((mail.ticket, 2)), "{message}");
+        assert_eq!(change_of("Ticket 17 is closed (change 2).\n"), None);
     }
 }

@@ -1,5 +1,10 @@
 //! TicketFlow on PostgreSQL, RabbitMQ and a mail server, each a real process, with everything broken that can be.
 
+mod dispatcher;
+mod figures;
+mod load;
+mod mails;
+mod outage;
 mod rig;
 
 use axum::http::{Method, StatusCode};
@@ -196,8 +201,11 @@ async fn the_dead_letter_queues_hold_exactly_what_failed_until_it_is_replayed() 
     let letters = eventually("three dead letters", async || {
         let letters = worker.client().get("/admin/dead-letters").await.ok()?.json().ok()?;
         let letters = letters.as_array()?.clone();
-        let queued = gauge(&api, "notifications.dlq").await? + gauge(&api, "metrics.dlq").await?;
-        (letters.len() == 3 && queued == 3.0).then_some(letters)
+        let queued = (
+            api.figure("mq_dlq_total", "\"notifications.dlq\"").await?,
+            api.figure("mq_dlq_total", "\"metrics.dlq\"").await?,
+        );
+        (letters.len() == 3 && queued == (2.0, 1.0)).then_some(letters)
     })
     .await;
     let verdict = settled(&Journal::default(), &rig).await;
@@ -206,6 +214,8 @@ async fn the_dead_letter_queues_hold_exactly_what_failed_until_it_is_replayed() 
     // Replayed, it fails again, is a new letter, and its copy in the queue is the new one's.
     let letter = letters.iter().find(|it| it["ticketId"] == refused.id.to_string().as_str());
     let letter = letter.expect("the refused one");
+    assert_eq!(letter["attempts"], 1, "a refusal for good is not tried again");
+    assert_eq!(letter["class"], "permanent");
     let path = format!("/admin/dead-letters/{}/replay", letter["number"]);
     let answer = worker.client().ask(Method::POST, &path, Vec::new()).await.expect("an answer");
     assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
@@ -237,8 +247,9 @@ async fn what_rabbitmq_refuses_for_good_is_counted_and_can_be_replayed() {
         VALUES (gen_random_uuid(), 'nobody.wants.it', '{"ticketId": "t-1"}', 'c-1', now())"#;
     connection.batch(astray).await.expect("a row");
     let counted = async |letters: f64| {
-        let dead = async || gauge(&api, "\"outbox\"").await.filter(|dead| *dead == letters);
-        eventually("what the gauge says", dead).await
+        let dead = async || api.figure("mq_dlq_total", "\"outbox\"").await;
+        eventually("what the gauge says", async || dead().await.filter(|dead| *dead == letters))
+            .await
     };
     counted(1.0).await;
     let letters = api.client().get("/admin/dead-letters").await.expect("an answer");
@@ -283,26 +294,26 @@ async fn every_change_is_published_under_its_routing_key_with_both_headers() {
     assert_eq!(rig.count(columns).await, 6, "the documented ones, and no other");
 }
 
-/// What `/metrics` says of a dead-letter queue.
-async fn gauge(api: &Process, queue: &str) -> Option<f64> {
-    let answer = api.client().get("/metrics").await.ok()?;
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
-    let line =
-        text.lines().find(|line| line.starts_with("mq_dlq_total") && line.contains(queue))?;
-    line.rsplit(' ').next()?.parse().ok()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outbox_partitioned_by_date_is_relayed_as_well() {
     let Some(rig) = Rig::partitioned().await else { return };
+    let month = |ahead: u32| month(&Clock::default(), ahead);
+    assert_eq!(rig.partitions().await, [month(0), month(1), "Outbox_default".into()]);
     let (api, _worker) = (rig.api(), rig.worker("a", PATIENT));
     let ticket = open_ticket(&api).await;
     api.client().change_status(ticket.id, Status::Closed).await.expect("changed");
     assert_kept(&settled(&Journal::default(), &rig).await);
+    assert_eq!(rig.count(r#"SELECT count(*) FROM "Outbox""#).await, 2);
     let elsewhere = r#"SELECT count(*) FROM "Outbox_default""#;
     assert_eq!(rig.count(elsewhere).await, 0, "this month has its own partition");
     let pending = r#"SELECT count(*) FROM "Outbox" WHERE "DispatchedAt" IS NULL"#;
     eventually("both are marked", async || (rig.count(pending).await == 0).then_some(())).await;
+}
+
+/// The partition of a month so far ahead.
+fn month(clock: &Clock, ahead: u32) -> String {
+    let month = clock.now().date_naive().with_day(1).expect("a day") + Months::new(ahead);
+    month.format("Outbox_%Y_%m").to_string()
 }
 
 /// By a clock that tests set forward, on a table of a partition a month.
@@ -343,11 +354,26 @@ async fn a_month_later_what_was_dispatched_is_gone_and_then_its_partition_but_no
     api.terminate();
     let swept = sweep().await;
     assert_eq!(swept.outbox, 1, "{swept:?}");
-    let month = |ahead: u32| {
-        let month = clock.now().date_naive().with_day(1).expect("a day") + Months::new(ahead);
-        month.format("Outbox_%Y_%m").to_string()
-    };
-    assert_eq!(rig.partitions().await, [month(0), month(1), "Outbox_default".into()]);
+    let months = [month(&clock, 0), month(&clock, 1), "Outbox_default".into()];
+    assert_eq!(rig.partitions().await, months);
+}
+
+/// The job of the API does it, at its start and every hour: nobody calls it here.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_takes_away_what_is_older_than_a_month_by_itself() {
+    let Some(rig) = Rig::shared().await else { return };
+    let old = r#"INSERT INTO "Outbox" ("Id", "Type", "PayloadJson", "CorrelationId", "OccurredAt", "DispatchedAt")
+        SELECT gen_random_uuid(), 'ticket.created', '{}', 'c', now() - days * interval '1 day', now() - days * interval '1 day'
+        FROM unnest(ARRAY[29, 31, 300]) AS days;
+        INSERT INTO "ProcessedEvents" SELECT 'metrics', o."Id", o."DispatchedAt" FROM "Outbox" o"#;
+    rig.say(old).await;
+    let _api = rig.api();
+    for left in [r#"SELECT count(*) FROM "Outbox""#, r#"SELECT count(*) FROM "ProcessedEvents""#] {
+        eventually("two of three go", async || (rig.count(left).await == 1).then_some(())).await;
+    }
+    let young =
+        r#"SELECT count(*) FROM "Outbox" WHERE "DispatchedAt" > now() - interval '30 days'"#;
+    assert_eq!(rig.count(young).await, 1, "the one of 29 days");
 }
 
 #[tokio::test(flavor = "multi_thread")]

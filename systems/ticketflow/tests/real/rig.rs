@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use ticketflow::client::Client;
-use ticketflow::database::{Database, ProcessedKey};
+use ticketflow::database::Database;
 use ticketflow::verify::{Arrived, Change};
 use ticketflow::worker::mail::event_of;
 
@@ -53,12 +53,19 @@ impl Rig {
         let database_url = postgres.create_database().expect("a database");
         let rabbit_url = rabbit.fresh_vhost().expect("a virtual host");
         let database = Database::open(&database_url).await.expect("it answers");
-        let key = ProcessedKey::default();
-        database.migrate_with(key, partitioned).await.expect("its tables");
-        Some(Self { database, database_url, rabbit, rabbit_url, smtp })
+        let rig = Self { database, database_url, rabbit, rabbit_url, smtp };
+        rig.migrate(partitioned);
+        Some(rig)
     }
 
-    fn command(&self, kind: &str) -> Command {
+    /// As an operator does it.
+    fn migrate(&self, partitioned: bool) {
+        let mut command = self.command("migrate");
+        let command = if partitioned { command.arg("--partitioned") } else { &mut command };
+        assert!(command.status().expect("it runs").success());
+    }
+
+    pub(crate) fn command(&self, kind: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ticketflow"));
         command
             .arg(kind)
@@ -78,6 +85,12 @@ impl Rig {
         Process::start(&mut self.command("api"))
     }
 
+    /// The same; its dispatcher looks every so many milliseconds.
+    pub(crate) fn api_every(&self, ms: i64) -> Process {
+        let mut command = self.command("api");
+        Process::start(command.env("OUTBOX_DISPATCH_INTERVAL_MS", ms.to_string()))
+    }
+
     /// Starts a worker that tries again after these seconds.
     pub(crate) fn worker(&self, name: &str, retries: &str) -> Process {
         let mut command = self.command("worker");
@@ -92,7 +105,10 @@ impl Rig {
             let id = mail.lines().find_map(|line| line.strip_prefix("Message-ID: "));
             let id = id.expect("a Message-ID").trim().to_owned();
             let event = event_of(&id).expect("an id of ours").to_string();
-            Arrived { change: *known.get(&event).expect("an event of ours"), message_id: id }
+            let change = *known.get(&event).expect("an event of ours");
+            let arrived = Arrived { change, message_id: id };
+            assert_eq!(Arrived::read(mail).as_ref(), Some(&arrived), "what it says: {mail}");
+            arrived
         });
         arrived.collect()
     }
@@ -108,6 +124,12 @@ impl Rig {
             (row.text(0).expect("an id"), (ticket, told["version"].as_i64().expect("a version")))
         };
         rows.iter().map(change).collect()
+    }
+
+    /// Statements by which a test makes what would take too long to come about.
+    pub(crate) async fn say(&self, sql: &str) {
+        let mut connection = self.database.connect().await.expect("a connection");
+        connection.batch(sql).await.expect("said");
     }
 
     pub(crate) async fn count(&self, sql: &'static str) -> i64 {
@@ -190,7 +212,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let stdout = child.stdout.take().expect("its output is ours");
         let mut lines = BufReader::new(stdout).lines();
@@ -202,6 +224,17 @@ impl Process {
 
     pub(crate) fn client(&self) -> Client {
         Client::at(self.address).token(TOKEN)
+    }
+
+    /// What `/metrics` says under a name, where the labels have this in them.
+    pub(crate) async fn figure(&self, name: &str, label: &str) -> Option<f64> {
+        let answer = self.client().get("/metrics").await.ok()?;
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        let is_it = |line: &&str| {
+            let labels = line.strip_prefix(name).filter(|rest| rest.starts_with([' ', '{']));
+            labels.is_some_and(|labels| labels.contains(label))
+        };
+        text.lines().find(is_it)?.rsplit(' ').next()?.parse().ok()
     }
 
     /// Like a power cut.

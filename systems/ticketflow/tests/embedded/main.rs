@@ -1,71 +1,20 @@
 //! TicketFlow in one process on one file, with everything broken that can be.
 
+mod effects;
+mod world;
+
 use axum::http::{Method, StatusCode};
 use chrono::TimeDelta;
 use relevo_testkit::{PATIENCE, eventually};
 use serde_json::Value;
 use std::time::Duration;
-use tempfile::TempDir;
 use ticketflow::api::OPENAPI;
-use ticketflow::client::{Answer, Client};
-use ticketflow::clock::Clock;
-use ticketflow::database::{Database, ProcessedKey};
-use ticketflow::embedded::{self, Embedded, Options};
+use ticketflow::client::Answer;
+use ticketflow::database::ProcessedKey;
+use ticketflow::embedded::{self, Options};
 use ticketflow::retention;
-use ticketflow::ticket::{NewTicket, Priority, Status, Ticket};
-use ticketflow::worker::mail::Mail;
-
-const TOKEN: &str = "open sesame";
-
-struct World {
-    embedded: Embedded,
-    client: Client,
-    clock: Clock,
-    _folder: TempDir,
-}
-
-impl World {
-    async fn with(change: impl FnOnce(&mut Options)) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut options = Options::in_folder(folder.path());
-        options.dispatch_interval = Duration::from_millis(50);
-        options.retries = vec![Duration::from_millis(200); 3];
-        options.admin_token = Some(TOKEN.into());
-        change(&mut options);
-        let clock = options.clock.clone();
-        let embedded = embedded::start(options).await.expect("it starts");
-        let client = Client::at(embedded.address);
-        Self { embedded, client, clock, _folder: folder }
-    }
-
-    async fn new() -> Self {
-        Self::with(|_| ()).await
-    }
-
-    fn mails(&self) -> Vec<Mail> {
-        self.embedded.mailbox.mails()
-    }
-
-    fn database(&self) -> &Database {
-        &self.embedded.database
-    }
-
-    async fn open_ticket(&self) -> Ticket {
-        let new = NewTicket {
-            title: "Printer on fire".into(),
-            description: String::new(),
-            requester: "ana@example.org".into(),
-            priority: Priority::High,
-        };
-        self.client.create(&new).await.expect("a ticket")
-    }
-
-    async fn count(&self, sql: &'static str) -> i64 {
-        let mut connection = self.database().connect().await.expect("a connection");
-        let row = connection.session().query_one(sql, &[]).await.expect("an answer");
-        row.expect("a row").number(0).expect("a number")
-    }
-}
+use ticketflow::ticket::Status;
+use world::{TOKEN, World};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_breaks_every_change_is_mailed_and_counted_once_and_in_order() {
@@ -384,13 +333,19 @@ fn the_documented_numbers_are_the_defaults() {
     assert_eq!(ticketflow::dispatcher::INTERVAL, Duration::from_millis(500));
     assert_eq!(ticketflow::dispatcher::BATCH, 100);
     assert_eq!(retention::KEPT, TimeDelta::days(30));
-    let help = std::process::Command::new(env!("CARGO_BIN_EXE_ticketflow"))
-        .args(["worker", "--help"])
-        .output()
-        .expect("it runs");
-    let help = String::from_utf8_lossy(&help.stdout);
-    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in ["RETRY_DELAYS_S", "[default: 60,300,900]", "[default: 30]", "SMTP_URL"] {
-        assert!(help.contains(part), "{part} is not in {help}");
+    assert_eq!(retention::EVERY, Duration::from_secs(3600));
+    for (command, parts) in [
+        ("worker", vec!["RETRY_DELAYS_S", "[default: 60,300,900]", "[default: 30]", "SMTP_URL"]),
+        ("api", vec!["OUTBOX_DISPATCH_INTERVAL_MS", "[default: 500]"]),
+    ] {
+        let help = std::process::Command::new(env!("CARGO_BIN_EXE_ticketflow"))
+            .args([command, "--help"])
+            .output()
+            .expect("it runs");
+        let help = String::from_utf8_lossy(&help.stdout);
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in parts {
+            assert!(help.contains(part), "{part} is not in {help}");
+        }
     }
 }

@@ -1,0 +1,57 @@
+//! RabbitMQ is gone for minutes, not for a moment.
+
+use crate::rig::{Process, Rig};
+use crate::{PATIENT, assert_kept, changes, is_well, make_queues, settled};
+use axum::http::StatusCode;
+use std::time::{Duration, Instant};
+use ticketflow::traffic::Traffic;
+
+/// Longer than every pause that doubles: whoever waits for RabbitMQ waits as long as it ever will.
+const OUTAGE: Duration = Duration::from_secs(130);
+
+/// Does `/health` answer 503, because of RabbitMQ and of nothing else?
+async fn names_rabbitmq(api: &Process) -> bool {
+    let answer = api.client().get("/health").await.expect("it answers all the time");
+    let report = answer.json().expect("JSON");
+    let checks = report["checks"].as_array().expect("checks");
+    let down: Vec<&str> = checks
+        .iter()
+        .filter(|it| it["status"] == "down")
+        .map(|it| it["name"].as_str().expect("a name"))
+        .collect();
+    answer.status == StatusCode::SERVICE_UNAVAILABLE && down == ["RabbitMQ"]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rabbitmq_down_for_minutes_loses_nothing_and_the_api_answers_all_the_time() {
+    let Some(rig) = Rig::own().await else { return };
+    make_queues(&rig).await;
+    // A kill within a second of declaring a quorum queue loses what the queue has confirmed; see docs/brokers.md.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (api, worker) = (rig.api(), rig.worker("a", PATIENT));
+    is_well(&api).await;
+    // Slow: this test is long, and others run beside it.
+    let traffic = Traffic::start(&api.client(), 4, 4);
+    changes(&traffic, 8).await;
+    rig.rabbit.kill9();
+    let down = Instant::now();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    while down.elapsed() < OUTAGE {
+        let before = traffic.journal.changes();
+        assert!(names_rabbitmq(&api).await, "after {:?}", down.elapsed());
+        changes(&traffic, before + 1).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let waiting = r#"SELECT count(*) FROM "Outbox" WHERE "DispatchedAt" IS NULL"#;
+    assert!(rig.count(waiting).await > 100, "what was accepted meanwhile waits");
+    rig.rabbit.restart().expect("it comes back");
+    let before = traffic.journal.changes();
+    changes(&traffic, before + 8).await;
+    let journal = traffic.stop().await;
+    assert_eq!(journal.unclear(), 0, "every request had its answer");
+    let verdict = settled(&journal, &rig).await;
+    assert_kept(&verdict);
+    assert_eq!(verdict.report.dead, 0);
+    is_well(&api).await;
+    is_well(&worker).await;
+}
