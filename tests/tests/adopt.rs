@@ -52,6 +52,11 @@ on_every_database! {
         a_claim_that_outlives_its_owner_comes_back,
         a_table_of_strange_names_is_relayed_by_its_mapping_alone,
     }
+    publishing {
+        no_transaction_is_open_and_no_row_locked_while_one_is_published,
+        updated_at_moves_with_every_mark,
+        updated_at_is_its_owners_where_the_mapping_does_not_name_it,
+    }
     why {
         a_row_that_nobody_claimed_yet_says_what_it_waits_for,
         a_row_that_is_not_due_says_until_when,

@@ -23,7 +23,7 @@ pub fn insert(id: Uuid, key: &str, payload: &str) -> String {
     )
 }
 
-async fn insert_one(db: &Database, key: &str, payload: &str) -> Uuid {
+pub(super) async fn insert_one(db: &Database, key: &str, payload: &str) -> Uuid {
     let id = Uuid::now_v7();
     db.run(&insert(id, key, payload)).await;
     id
@@ -37,7 +37,8 @@ pub async fn counts(db: &Database, sql: &str, wanted: i64) {
     .await;
 }
 
-const PUBLISHED: &str = "SELECT count(*) FROM outbox_events WHERE published_at IS NOT NULL";
+pub(super) const PUBLISHED: &str =
+    "SELECT count(*) FROM outbox_events WHERE published_at IS NOT NULL";
 const CLAIMS_PG: &str = "SELECT count(*) FROM relevo.claim";
 const CLAIMS_SQLITE: &str = "SELECT count(*) FROM relevo_claim";
 

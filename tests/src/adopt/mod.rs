@@ -3,14 +3,18 @@
 //! - `database`: an owner's database, on a real server or in a file
 //! - `harness`: brings an adopted table before the conformance suite of stores
 //! - `sink`: a broker that remembers and fails on request
-//! - [`cases`]: what must hold on every database; [`chaos`]: what must hold while relays die; [`why`]: what is said of rows
+//! - `by_hand`: a broker whose answers a case gives itself
+//! - [`cases`]: what must hold on every database; [`chaos`]: what must hold while relays die; [`publishing`]: what must
+//!   hold while a row is on its way; [`why`]: what is said of rows
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
+mod by_hand;
 pub mod cases;
 pub mod chaos;
 mod database;
 mod harness;
+pub mod publishing;
 mod sink;
 pub mod why;
 

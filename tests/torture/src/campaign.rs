@@ -1,12 +1,14 @@
 //! Every scenario, again and again with other seeds, for as long as wanted; then a report.
+//!
+//! - `jobs`: which scenarios there are, and how much of each
 
-use crate::database::Database;
+mod jobs;
+
 use crate::report::{Outcome, worst};
 use crate::rig::{Run, TAKEOVER_LIMIT};
-use crate::scenarios::{self, adopting, on_postgres, on_sqlite};
 use anyhow::{Context, Result, bail};
+use jobs::{Job, ON_POSTGRES, ON_SQLITE, perform};
 use relevo_core::clock::Rng;
-use relevo_testkit::services::Postgres;
 use relevo_testkit::simulation::Campaign as Simulation;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,87 +37,6 @@ pub struct CampaignOptions {
     #[arg(long, value_delimiter = ',', default_values_t = [15, 18])]
     pub postgres: Vec<u16>,
 }
-
-/// One scenario on one kind of database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Job {
-    Kills,
-    ServerKills,
-    AsynchronousServerKills,
-    Terminations,
-    Zombies,
-    SleeperWithALock,
-    ZombieSteps,
-    Steps,
-    Network,
-    Conflicts,
-    DiskFull,
-    CommitOrder,
-    Outside,
-    Restore,
-    Promotion,
-    Rolling,
-    SqliteKills,
-    SqliteTerminations,
-    SqliteZombies,
-    SqliteSteps,
-    SqliteBusy,
-    SqliteDiskFull,
-    SqliteRolling,
-    SqliteOutside,
-    Adopted,
-    AdoptedServerKills,
-    AdoptedTerminations,
-    AdoptedSteps,
-    AdoptedNetwork,
-    AdoptedCommitOrder,
-    SqliteAdopted,
-    SqliteAdoptedTerminations,
-    SqliteAdoptedSteps,
-    Consumers,
-    SqliteConsumers,
-}
-
-const ON_SQLITE: [Job; 12] = [
-    Job::SqliteKills,
-    Job::SqliteTerminations,
-    Job::SqliteZombies,
-    Job::SqliteSteps,
-    Job::SqliteBusy,
-    Job::SqliteDiskFull,
-    Job::SqliteRolling,
-    Job::SqliteOutside,
-    Job::SqliteAdopted,
-    Job::SqliteAdoptedTerminations,
-    Job::SqliteAdoptedSteps,
-    Job::SqliteConsumers,
-];
-
-const ON_POSTGRES: [Job; 23] = [
-    Job::Kills,
-    Job::ServerKills,
-    Job::AsynchronousServerKills,
-    Job::Terminations,
-    Job::Zombies,
-    Job::SleeperWithALock,
-    Job::ZombieSteps,
-    Job::Steps,
-    Job::Network,
-    Job::Conflicts,
-    Job::DiskFull,
-    Job::CommitOrder,
-    Job::Outside,
-    Job::Restore,
-    Job::Promotion,
-    Job::Rolling,
-    Job::Adopted,
-    Job::AdoptedServerKills,
-    Job::AdoptedTerminations,
-    Job::AdoptedSteps,
-    Job::AdoptedNetwork,
-    Job::AdoptedCommitOrder,
-    Job::Consumers,
-];
 
 /// Runs the campaign. An error if anything was lost, twice, out of order or did not recover.
 pub async fn run(options: CampaignOptions) -> Result<()> {
@@ -375,101 +296,5 @@ impl Campaign {
             writeln!(text, "- could not be carried out: {failure}")?;
         }
         Ok(())
-    }
-}
-
-async fn perform(job: Job, major: u16, name: &str, run: &Run) -> Result<Vec<Outcome>> {
-    if major > 0 {
-        let server = scenarios::server(major)?;
-        return perform_on_postgres(job, &server, name, run).await;
-    }
-    let folder = tempfile::tempdir()?;
-    let database = on_sqlite(folder.path());
-    let outcome = match job {
-        Job::SqliteKills => scenarios::kills(run, name, database, 100).await,
-        Job::SqliteTerminations => scenarios::terminations(run, name, database, 30).await,
-        Job::SqliteZombies => scenarios::zombies(run, name, database, 10).await,
-        Job::SqliteSteps => scenarios::signals_at_steps(run, name, database, 1).await,
-        Job::SqliteBusy => {
-            scenarios::sqlite_busy(run, name, folder.path(), 3, Duration::from_secs(7)).await
-        }
-        Job::SqliteDiskFull => scenarios::disk_full_on_sqlite(run, name, 5).await,
-        Job::SqliteRolling => scenarios::rolling_schema(run, name, database).await,
-        Job::SqliteAdopted => scenarios::adopted(run, name, database, 40).await,
-        Job::SqliteAdoptedTerminations => {
-            scenarios::terminations(run, name, adopting(run, database), 15).await
-        }
-        Job::SqliteAdoptedSteps => {
-            scenarios::signals_at_steps(run, name, adopting(run, database), 1).await
-        }
-        Job::SqliteConsumers => scenarios::consumers(run, name, database, 60).await,
-        _ => scenarios::outside(run, name, database, 60).await,
-    };
-    Ok(vec![outcome?])
-}
-
-async fn perform_on_postgres(
-    job: Job,
-    server: &Postgres,
-    name: &str,
-    run: &Run,
-) -> Result<Vec<Outcome>> {
-    let outcome = match job {
-        Job::Kills => scenarios::kills(run, name, on_postgres(server)?, 150).await,
-        Job::ServerKills => {
-            scenarios::server_kills(run, name, server, on_postgres(server)?, 40).await
-        }
-        Job::AsynchronousServerKills => {
-            scenarios::server_kills_of_asynchronous_handlers(run, name, server, 20).await
-        }
-        Job::Terminations => scenarios::terminations(run, name, on_postgres(server)?, 40).await,
-        Job::Zombies => scenarios::zombies(run, name, on_postgres(server)?, 20).await,
-        Job::SleeperWithALock => {
-            scenarios::sleeper_with_a_lock(run, name, on_postgres(server)?, 8).await
-        }
-        Job::ZombieSteps => {
-            let steps = crate::worker::tripwire::STEPS;
-            scenarios::zombies_at_steps(run, name, on_postgres(server)?, &steps).await
-        }
-        Job::Steps => scenarios::signals_at_steps(run, name, on_postgres(server)?, 2).await,
-        Job::Network => scenarios::network(run, name, server, on_postgres(server)?, 5, true).await,
-        Job::Conflicts => scenarios::conflicts(run, name, server, Duration::from_secs(30)).await,
-        Job::DiskFull => scenarios::disk_full_on_postgres(run, name, server, 5).await,
-        Job::Outside => scenarios::outside(run, name, on_postgres(server)?, 60).await,
-        Job::Adopted => scenarios::adopted(run, name, on_postgres(server)?, 60).await,
-        Job::AdoptedServerKills
-        | Job::AdoptedTerminations
-        | Job::AdoptedSteps
-        | Job::AdoptedNetwork
-        | Job::AdoptedCommitOrder => perform_adopted(job, server, name, run).await,
-        Job::Consumers => scenarios::consumers(run, name, on_postgres(server)?, 80).await,
-        Job::Rolling => scenarios::rolling_schema(run, name, on_postgres(server)?).await,
-        Job::Promotion => scenarios::promoted_under_relays(run, name, server).await,
-        Job::Restore => {
-            let other = scenarios::server(server.major())?;
-            let mut outcomes = Vec::from(scenarios::restore(run, name, server, &other).await?);
-            let moved = format!("{name}: under running relays");
-            outcomes.push(scenarios::moved_under_relays(run, &moved, server, &other).await?);
-            return Ok(outcomes);
-        }
-        _ => commit_order(run, name, on_postgres(server)?).await,
-    };
-    Ok(vec![outcome?])
-}
-
-async fn commit_order(run: &Run, name: &str, database: Database) -> Result<Outcome> {
-    let minute = Duration::from_secs(60);
-    scenarios::commit_order(run, name, database, minute + Duration::from_secs(5), minute).await
-}
-
-/// What is done to the log is done to a table of somebody else's too.
-async fn perform_adopted(job: Job, server: &Postgres, name: &str, run: &Run) -> Result<Outcome> {
-    let database = adopting(run, on_postgres(server)?);
-    match job {
-        Job::AdoptedServerKills => scenarios::server_kills(run, name, server, database, 20).await,
-        Job::AdoptedTerminations => scenarios::terminations(run, name, database, 20).await,
-        Job::AdoptedSteps => scenarios::signals_at_steps(run, name, database, 2).await,
-        Job::AdoptedNetwork => scenarios::network(run, name, server, database, 3, true).await,
-        _ => commit_order(run, name, database).await,
     }
 }

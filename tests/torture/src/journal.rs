@@ -90,6 +90,16 @@ impl Journal {
         self
     }
 
+    /// Events of transactions that may have been committed once, and of which a copy of the database knows nothing: what
+    /// was sent of them meanwhile is no ghost.
+    pub fn lost_with(&self, found: &HashSet<Uuid>) -> HashSet<Uuid> {
+        let lost = self
+            .transactions
+            .values()
+            .filter(|(intent, end)| *end != End::RolledBack && !found.contains(&intent.tx));
+        lost.flat_map(|(intent, _)| intent.events.iter().map(|event| event.id)).collect()
+    }
+
     /// Settles what was committed. `found` says whether the business row of a transaction is there.
     pub fn settle(&self, found: &HashSet<Uuid>) -> Truth {
         let mut truth = Truth { unknown_commits: self.unknown().len(), ..Truth::default() };
@@ -173,5 +183,18 @@ mod tests {
         assert_eq!(truth.unknown_commits, 2);
         let never = |id: u128| truth.undone.contains(&Uuid::from_u128(id));
         assert!(never(20) && never(40) && never(110) && never(130) && !never(30));
+    }
+
+    #[test]
+    fn what_was_rolled_back_is_not_excused_by_what_a_copy_lacks() {
+        let mut journal = Journal::default();
+        for tx in 1..=4 {
+            journal.hear(&Line::Intent(intent(tx, tx * 10)));
+        }
+        journal.hear(&Line::Committed(Uuid::from_u128(1), 5));
+        journal.hear(&Line::RolledBack(Uuid::from_u128(2)));
+        journal.hear(&Line::Committed(Uuid::from_u128(3), 6));
+        let lost = journal.lost_with(&HashSet::from([Uuid::from_u128(3)]));
+        assert_eq!(lost, [10, 40].map(Uuid::from_u128).into());
     }
 }

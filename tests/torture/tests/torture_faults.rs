@@ -4,7 +4,7 @@
 
 mod common;
 
-use relevo_torture::scenarios::{self, adopting, on_postgres, on_sqlite};
+use relevo_torture::scenarios::{self, Source, adopting, on_postgres, on_sqlite};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,13 +99,13 @@ async fn a_full_disk_loses_nothing() {
     if relevo_testkit::services::require(scenarios::SmallDisk::available()).is_none() {
         return;
     }
-    scenarios::disk_full_on_sqlite(&common::run(18), "disk full on SQLite", 2)
+    scenarios::disk_full_on_sqlite(&common::run(18), "disk full on SQLite", Source::Log, 2)
         .await
         .unwrap()
         .expect_clean();
     let Some(server) = common::server(15) else { return };
     let name = "disk full on PostgreSQL 15";
-    scenarios::disk_full_on_postgres(&common::run(18), name, &server, 2)
+    scenarios::disk_full_on_postgres(&common::run(18), name, &server, Source::Log, 2)
         .await
         .unwrap()
         .expect_clean();
@@ -158,12 +158,13 @@ async fn dump_and_restore_on(major: u16, seed: u64) {
     let _turn = common::turn().await;
     let Some(from) = common::server(major) else { return };
     let Some(to) = relevo_testkit::services::require(scenarios::server(major)) else { return };
+    let (run, log) = (common::run(seed), Source::Log);
     let name = format!("dump and restore on PostgreSQL {major}");
-    for outcome in scenarios::restore(&common::run(seed), &name, &from, &to).await.unwrap() {
+    for outcome in scenarios::restore(&run, &name, &from, &to, log).await.unwrap() {
         outcome.expect_clean();
     }
     let name = format!("a move under running relays on PostgreSQL {major}");
-    let moved = scenarios::moved_under_relays(&common::run(seed), &name, &from, &to).await;
+    let moved = scenarios::moved_under_relays(&run, &name, &from, &to, log).await;
     moved.unwrap().expect_clean();
 }
 
@@ -182,8 +183,9 @@ async fn promotion_on(major: u16, seed: u64) {
     // Of its own: it stops for a moment while the standby is made, and dies.
     let Some(primary) = relevo_testkit::services::require(scenarios::server(major)) else { return };
     let name = format!("a promoted standby of PostgreSQL {major}");
-    let run = common::run(seed);
-    scenarios::promoted_under_relays(&run, &name, &primary).await.unwrap().expect_clean();
+    let outcome =
+        scenarios::promoted_under_relays(&common::run(seed), &name, &primary, Source::Log).await;
+    outcome.unwrap().expect_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -210,7 +212,7 @@ async fn a_stranger_with_sqlites_write_lock_only_delays() {
     let folder = tempfile::tempdir().unwrap();
     let hold = Duration::from_secs(7);
     let name = "SQLite busy";
-    scenarios::sqlite_busy(&common::run(24), name, folder.path(), 1, hold)
+    scenarios::sqlite_busy(&common::run(24), name, on_sqlite(folder.path()), 1, hold)
         .await
         .unwrap()
         .expect_clean();
@@ -235,6 +237,17 @@ async fn kill_and_sigterm_at_every_step_lose_nothing_of_an_adopted_table() {
     let database = adopting(&run, on_postgres(&server).unwrap());
     let name = "signals at every step under an adopted table on PostgreSQL 18";
     scenarios::signals_at_steps(&run, name, database, 1).await.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeper_with_rows_of_an_adopted_table_is_fenced_off_at_every_step_that_matters() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let run = common::run(66);
+    let database = adopting(&run, on_postgres(&server).unwrap());
+    let steps = ["take", "page", "parked", "record"];
+    let name = "zombies at chosen steps under an adopted table on PostgreSQL 15";
+    scenarios::zombies_at_steps(&run, name, database, &steps).await.unwrap().expect_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]

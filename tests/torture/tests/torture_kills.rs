@@ -78,11 +78,11 @@ async fn effects_that_the_server_lost_with_their_cursor_are_done_again() {
     let _turn = common::turn().await;
     let Some(server) = services::require(scenarios::server(15)) else { return };
     let name = "kills of PostgreSQL 15 under asynchronous handlers";
-    let kills = common::kills(4) as u64;
-    scenarios::server_kills_of_asynchronous_handlers(&common::run(6), name, &server, kills)
-        .await
-        .unwrap()
-        .expect_clean();
+    let (kills, database) = (common::kills(4) as u64, on_postgres(&server).unwrap());
+    let run = common::run(6);
+    let outcome =
+        scenarios::server_kills_of_asynchronous_handlers(&run, name, &server, database, kills);
+    outcome.await.unwrap().expect_clean();
 }
 
 async fn adopted_on_postgres(major: u16, seed: u64) {

@@ -1,6 +1,7 @@
 //! `relevo run` and `relevo topology` as processes, on SQLite, with real endpoints and brokers.
 #![allow(clippy::unwrap_used)]
 
+mod adopt;
 mod forced;
 mod isolation;
 #[cfg(feature = "kafka")]

@@ -122,6 +122,24 @@ impl Table {
         payload.to_string()
     }
 
+    /// Asks for the ids of the newest rows that wait, the newest first.
+    pub fn newest_pending(&self, most: usize) -> Option<String> {
+        let [id, number] = [Role::Id, Role::Sequence].map(|role| self.mapping.column(role));
+        let (id, number) = (quoted_name(id?), quoted_name(number?));
+        let (table, pending) = (self.mapping.table.sql(), self.mapping.pending_sql("t"));
+        Some(format!(
+            "SELECT CAST(t.{id} AS text) FROM {table} AS t WHERE {pending} ORDER BY t.{number} DESC LIMIT {most}"
+        ))
+    }
+
+    /// The owner's change of a row that leaves it as it was, and locks it.
+    pub fn touch(&self, row: &str) -> Option<String> {
+        let [id, payload] = [Role::Id, Role::Payload].map(|role| self.mapping.column(role));
+        let (id, payload, row) = (quoted_name(id?), quoted_name(payload?), literal(row));
+        let table = self.mapping.table.sql();
+        Some(format!("UPDATE {table} SET {payload} = {payload} WHERE {id} = {row}"))
+    }
+
     /// Asks for the payloads of all rows that the owner sees so; `None` where the table has no word for it.
     pub fn look(&self, seen: Seen) -> Option<String> {
         let payload = quoted_name(self.mapping.column(Role::Payload)?);

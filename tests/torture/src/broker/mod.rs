@@ -91,6 +91,11 @@ impl Broker {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// It has stored this already: its publishers go on with a copy of another one's database.
+    pub fn remember(&self, stored: Vec<Applied>) {
+        *self.stored.lock().unwrap_or_else(PoisonError::into_inner) = stored;
+    }
+
     /// Takes it away as a whole, or brings it back.
     pub fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);

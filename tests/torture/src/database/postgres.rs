@@ -51,6 +51,11 @@ impl PostgresDatabase {
         Self { url, session: Arc::default(), adopted: None }
     }
 
+    /// The same database where it has moved to.
+    pub fn at(&self, url: String) -> Self {
+        Self { adopted: self.adopted.clone(), ..Self::new(url) }
+    }
+
     async fn session(&self) -> Result<Arc<Client>, tokio_postgres::Error> {
         let mut session = self.session.lock().await;
         if let Some(client) = session.as_ref().filter(|client| !client.is_closed()) {
@@ -92,13 +97,22 @@ impl PostgresDatabase {
 
     pub(super) async fn create(&self) -> Result<()> {
         self.session().await?.batch_execute(TABLES).await?;
-        if let Some(table) = &self.adopted {
+        if let Some(table) = &self.adopted
+            && !self.has(table).await?
+        {
             self.session().await?.batch_execute(table.statements()).await?;
         }
         let keys = "INSERT INTO aggregate SELECT 'key-' || n, 0 FROM generate_series(0, $1::bigint - 1) AS n
                     ON CONFLICT DO NOTHING";
         self.query(keys, &[&(KEYS as i64)]).await?;
         Ok(())
+    }
+
+    /// A restored database has its tables already.
+    async fn has(&self, table: &Table) -> Result<bool> {
+        let name = table.mapping().table.sql();
+        let rows = self.query("SELECT to_regclass($1) IS NOT NULL", &[&name]).await?;
+        rows.first().context("an empty answer")?.try_get(0).context("not a truth")
     }
 
     pub(super) async fn effects(&self) -> Result<Vec<Applied>> {
@@ -124,7 +138,8 @@ impl PostgresDatabase {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    pub(super) async fn business(&self) -> Result<HashSet<Uuid>> {
+    /// Every transaction that left its row.
+    pub async fn business(&self) -> Result<HashSet<Uuid>> {
         let rows = self.query("SELECT tx FROM business", &[]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }

@@ -138,8 +138,20 @@ impl Rig {
 
     async fn applied(&self) -> Result<Vec<Applied>> {
         match self.effects_at() {
-            Some(broker) => Ok(broker.stored()),
+            Some(broker) => {
+                let mut stored = broker.stored();
+                stored.retain(|effect| !self.lost_with_copy.contains(&effect.id));
+                Ok(stored)
+            }
             None => self.database.effects().await,
+        }
+    }
+
+    /// How many effects there are so far, copies included.
+    pub async fn count_effects(&self) -> Result<usize> {
+        match self.effects_at() {
+            Some(broker) => Ok(broker.stored().len()),
+            None => self.database.count_effects().await,
         }
     }
 

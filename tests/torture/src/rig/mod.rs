@@ -7,6 +7,7 @@ mod finish;
 mod probes;
 
 use crate::broker::Broker;
+use crate::check::Applied;
 use crate::database::Database;
 use crate::journal::Journal;
 use crate::process::Process;
@@ -14,11 +15,12 @@ use crate::report::Figures;
 use crate::worker::{Broken, tripwire::Tripwire};
 use anyhow::{Context, Result, ensure};
 use relevo_core::clock::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use uuid::Uuid;
 
 /// The lease of all workers.
 pub const LEASE: Duration = Duration::from_secs(1);
@@ -93,6 +95,8 @@ pub struct Rig {
     pub rng: Rng,
     started: u32,
     probed: i64,
+    /// Events that a database which is a copy does not know any more: that they were sent is not its fault.
+    lost_with_copy: HashSet<Uuid>,
     /// How long nothing may move before it counts as at rest.
     pub patience: Duration,
     probe_keys: Vec<String>,
@@ -126,6 +130,7 @@ impl Rig {
             rng: Rng::seeded(run.seed),
             started: 0,
             probed: 0,
+            lost_with_copy: HashSet::new(),
             patience: RECOVERY_LIMIT,
             probe_keys: probes::one_key_for_each_lane(),
         };
@@ -351,16 +356,23 @@ impl Rig {
         Ok(asked)
     }
 
-    /// Takes over what another run's journal knows: this one goes on with a copy of its database.
-    pub fn inherit(&mut self, other: &Rig) {
-        self.journal = Arc::new(Mutex::new(other.journal().clone().as_inherited()));
+    /// Takes over what another run's journal knows, and what its broker had stored when the copy was made: this one goes
+    /// on with a copy of its database.
+    pub async fn inherit(&mut self, other: &Rig, stored: Vec<Applied>) -> Result<()> {
+        self.journal = Arc::new(Mutex::new(other.journal().clone()));
         self.probed = other.probed;
+        if let Some(broker) = self.effects_at() {
+            broker.remember(stored);
+        }
+        self.believe_only_the_database().await.map(drop)
     }
 
     /// From now on only rows tell which transactions there were: the database is a copy that may lack some. Answers how many
     /// of those that were confirmed it lacks.
     pub async fn believe_only_the_database(&mut self) -> Result<usize> {
         let found = self.database.business().await?;
+        let lost = self.journal().lost_with(&found);
+        self.lost_with_copy.extend(lost);
         let mut journal = self.journal();
         let missing = journal.confirmed_but_missing(&found).len();
         *journal = std::mem::take(&mut *journal).as_inherited();

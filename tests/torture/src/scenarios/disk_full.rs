@@ -1,4 +1,4 @@
-use super::on_sqlite;
+use super::{Source, on_sqlite};
 use crate::database::{Database, PostgresDatabase};
 use crate::report::Outcome;
 use crate::rig::{Relays, Rig, Run};
@@ -67,9 +67,14 @@ fn mount(args: &[&str], folder: &Path) -> Result<()> {
 }
 
 /// The disk under an SQLite file is full for a while, again and again.
-pub async fn disk_full_on_sqlite(run: &Run, name: &str, times: u64) -> Result<Outcome> {
+pub async fn disk_full_on_sqlite(
+    run: &Run,
+    name: &str,
+    source: Source,
+    times: u64,
+) -> Result<Outcome> {
     let disk = SmallDisk::new(24)?;
-    let mut rig = Rig::new(run, name, on_sqlite(disk.path())).await?;
+    let mut rig = Rig::new(run, name, source.of(run, on_sqlite(disk.path()))).await?;
     rig.start_relays(2, &Relays::default())?;
     rig.start_writers(3, &["--pause-ms", "100", "--inside-ms", "1"])?;
     full_and_empty(&mut rig, &disk, times).await?;
@@ -81,6 +86,7 @@ pub async fn disk_full_on_postgres(
     run: &Run,
     name: &str,
     like: &Postgres,
+    source: Source,
     times: u64,
 ) -> Result<Outcome> {
     let (disk, wal) = (SmallDisk::new(48)?, SmallDisk::new(96)?);
@@ -99,7 +105,7 @@ pub async fn disk_full_on_postgres(
         &format!("CREATE DATABASE {space} TEMPLATE template0 TABLESPACE {space}"),
     )?;
     let database = Database::Postgres(PostgresDatabase::new(server.url(&space)));
-    let mut rig = Rig::new(run, name, database).await?;
+    let mut rig = Rig::new(run, name, source.of(run, database)).await?;
     rig.start_relays(2, &Relays::default())?;
     rig.start_writers(8, &["--pause-ms", "200"])?;
     full_and_empty(&mut rig, &disk, times).await?;
@@ -158,13 +164,13 @@ async fn full_and_empty(rig: &mut Rig, disk: &SmallDisk, times: u64) -> Result<(
     for _ in 0..times {
         rig.work(Duration::from_millis(800)).await;
         let ballast = disk.fill()?;
-        let before = rig.database.count_effects().await?;
+        let before = rig.count_effects().await?;
         match rig.publishing_fails().await {
             true => rig.figures.fault("disk full"),
             false => rig.problem("the disk was full, and every transaction found room"),
         }
         rig.work(Duration::from_millis(2500)).await;
-        let after = rig.database.count_effects().await?;
+        let after = rig.count_effects().await?;
         rig.figures
             .notes
             .push(format!("{} effects found room while the disk was full", after - before));

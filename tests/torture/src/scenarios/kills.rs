@@ -1,4 +1,4 @@
-use super::{Load, on_postgres, with_setting};
+use super::{Load, with_setting};
 use crate::database::Database;
 use crate::report::Outcome;
 use crate::rig::{Relays, Rig, Run};
@@ -56,14 +56,16 @@ pub async fn server_kills(
 }
 
 /// The same, with relays and handlers whose commits the server may lose: effect and cursor are lost together, and what
-/// was lost is done again. Those who publish wait for the disk.
+/// was lost is done again. Those who publish wait for the disk. Of an adopted table claims and marks are lost together with
+/// the cursor.
 pub async fn server_kills_of_asynchronous_handlers(
     run: &Run,
     name: &str,
     server: &Postgres,
+    database: Database,
     kills: u64,
 ) -> Result<Outcome> {
-    let rig = Rig::new(run, name, on_postgres(server)?).await?;
+    let rig = Rig::new(run, name, database).await?;
     let url = with_setting(rig.database.url(), "synchronous_commit=off");
     kill_servers(rig, server, kills, &Relays { url: Some(url), ..Relays::default() }).await
 }

@@ -1,6 +1,7 @@
 //! What is done to a run. Each scenario takes its bounds, so that tests run a little of it and campaigns a lot.
 
 mod adopted;
+mod adopted_conflicts;
 mod commit_order;
 mod conflicts;
 mod consumers;
@@ -16,6 +17,7 @@ mod steps;
 mod zombies;
 
 pub use adopted::adopted;
+pub use adopted_conflicts::conflicts_with_owners;
 pub use commit_order::commit_order;
 pub use conflicts::conflicts;
 pub use consumers::consumers;
@@ -27,7 +29,7 @@ pub use promotion::promoted_under_relays;
 pub use restore::{moved_under_relays, restore};
 pub use rolling::rolling_schema;
 pub use sqlite_busy::sqlite_busy;
-pub use steps::{signals_at_steps, zombies_at_steps};
+pub use steps::{every_step, signals_at_steps, zombies_at_steps};
 pub use zombies::{sleeper_with_a_lock, zombies};
 
 use crate::adopted::Table;
@@ -56,6 +58,24 @@ pub fn on_postgres(server: &Postgres) -> Result<Database> {
 pub fn adopting(run: &Run, database: Database) -> Database {
     let postgres = matches!(database, Database::Postgres(_));
     database.adopting(Table::drawn(run.seed, postgres))
+}
+
+/// What is relayed, where a scenario makes its databases itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The log.
+    Log,
+    /// An outbox table of somebody else's, as [`adopting`] draws it.
+    Adopted,
+}
+
+impl Source {
+    fn of(self, run: &Run, database: Database) -> Database {
+        match self {
+            Self::Log => database,
+            Self::Adopted => adopting(run, database),
+        }
+    }
 }
 
 /// The URL of a database for sessions with a setting of their own.

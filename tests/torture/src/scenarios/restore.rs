@@ -1,8 +1,8 @@
-use super::on_postgres;
-use crate::database::{Database, PostgresDatabase};
+use super::{Source, on_postgres};
+use crate::database::Database;
 use crate::report::Outcome;
 use crate::rig::{Relays, Rig, Run};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use relevo_testkit::services::{Postgres, Proxy, pg_client_for, sql};
 use std::path::Path;
 use std::process::Command;
@@ -17,21 +17,24 @@ pub async fn restore(
     name: &str,
     from: &Postgres,
     to: &Postgres,
+    source: Source,
 ) -> Result<[Outcome; 2]> {
     let folder = tempfile::tempdir()?;
     let dump = folder.path().join("dump.sql");
-    let mut first =
-        Rig::new(run, &format!("{name}: the first cluster"), on_postgres(from)?).await?;
+    let database = source.of(run, on_postgres(from)?);
+    let mut first = Rig::new(run, &format!("{name}: the first cluster"), database).await?;
     first.start_relays(2, &Relays::default())?;
     let shapes = ["--pause-ms", "300", "--inside-ms", "20", "--two-phase", "--hold-ms", "1500"];
     first.start_writers(16, &shapes)?;
     first.work(Duration::from_secs(3)).await;
     dump_of(from, first.database.url(), &dump)?;
+    // Whatever the dump calls published had been stored by then.
+    let stored = first.broker().map(|broker| broker.stored()).unwrap_or_default();
     first.figures.fault("dump while at work");
-    let restored = on_postgres(to)?;
+    let restored = source.of(run, on_postgres(to)?);
     restore_into(to, &restored, &dump)?;
     let mut second = Rig::new(run, &format!("{name}: the second cluster"), restored).await?;
-    second.inherit(&first);
+    second.inherit(&first, stored).await?;
     first.work(Duration::from_millis(500)).await;
     let first = first.finish().await?;
     second.figures.fault("restored into another cluster");
@@ -53,11 +56,12 @@ pub async fn moved_under_relays(
     name: &str,
     from: &Postgres,
     to: &Postgres,
+    source: Source,
 ) -> Result<Outcome> {
     let folder = tempfile::tempdir()?;
     let dump = folder.path().join("dump.sql");
     let proxy = Proxy::start(from.address())?;
-    let mut rig = Rig::new(run, name, on_postgres(from)?).await?;
+    let mut rig = Rig::new(run, name, source.of(run, on_postgres(from)?)).await?;
     let through = proxy.url(rig.database.url());
     rig.start_relays(2, &Relays { url: Some(through), ..Relays::default() })?;
     let shapes = ["--pause-ms", "200", "--inside-ms", "20", "--hold-ms", "300"];
@@ -67,12 +71,10 @@ pub async fn moved_under_relays(
     rig.work(Duration::from_secs(1)).await;
     rig.end_writers().await?;
     dump_of(from, rig.database.url(), &dump)?;
-    let restored = PostgresDatabase::new(to.url(&database_name(rig.database.url())));
-    sql::execute(
-        &to.url("postgres"),
-        &format!("CREATE DATABASE {} TEMPLATE template0", database_name(&restored.url)),
-    )?;
-    rig.database = Database::Postgres(restored);
+    let restored = elsewhere(&rig.database, to)?;
+    let create = format!("CREATE DATABASE {} TEMPLATE template0", database_name(restored.url()));
+    sql::execute(&to.url("postgres"), &create)?;
+    rig.database = restored;
     restore_into(to, &rig.database, &dump)?;
     rig.figures.fault("moved to another cluster under running relays");
     proxy.lead_to(to.address());
@@ -84,7 +86,13 @@ pub async fn moved_under_relays(
     rig.finish().await
 }
 
-pub(super) fn database_name(url: &str) -> String {
+/// The same database on another server.
+pub(super) fn elsewhere(database: &Database, server: &Postgres) -> Result<Database> {
+    let Database::Postgres(here) = database else { bail!("a file has no server") };
+    Ok(Database::Postgres(here.at(server.url(&database_name(&here.url)))))
+}
+
+fn database_name(url: &str) -> String {
     url.rsplit('/').next().unwrap_or_default().to_owned()
 }
 

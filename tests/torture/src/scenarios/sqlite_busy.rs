@@ -1,21 +1,19 @@
-use super::{Load, on_sqlite};
+use super::Load;
 use crate::database::Database;
 use crate::report::Outcome;
 use crate::rig::{Relays, Rig, Run};
 use anyhow::Result;
 use rusqlite::TransactionBehavior;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Somebody holds SQLite's write lock for longer than anybody waits for it.
 pub async fn sqlite_busy(
     run: &Run,
     name: &str,
-    folder: &Path,
+    database: Database,
     times: u64,
     hold: Duration,
 ) -> Result<Outcome> {
-    let database = on_sqlite(folder);
     let load = Load::on(&database);
     let mut rig = Rig::new(run, name, database).await?;
     rig.start_relays(2, &Relays::default())?;

@@ -21,7 +21,7 @@ pub async fn signals_at_steps(
     rounds: u64,
 ) -> Result<Outcome> {
     let load = Load::on(&database);
-    let steps = reachable(&database);
+    let steps = every_step(&database);
     let mut rig = Rig::new(run, name, database).await?;
     rig.start_relays(1, &Relays::default())?;
     rig.start_writers(load.writers, &[load.args, &["--trouble"]].concat())?;
@@ -43,7 +43,7 @@ pub async fn signals_at_steps(
 
 /// The steps that come by. Rows of an adopted table go to a broker, so there are none of handlers. And without an error no
 /// lane is read again: that takes a handler whose session the server ends, which SQLite's cannot.
-fn reachable(database: &Database) -> Vec<&'static str> {
+pub fn every_step(database: &Database) -> Vec<&'static str> {
     let handlers = database.adopted().is_none();
     let errors = handlers && matches!(database, Database::Postgres(_));
     let comes_by =
