@@ -76,6 +76,7 @@ mutants! {
     EffectOutsideRecord = "the effect commits before, and apart from, the record";
     NoUndo = "a failed event's writes stay in the shared transaction";
     DeadLetterDropped = "an event that failed for good leaves no dead letter";
+    DeathNotCounted = "a dead letter is written and raises no counter";
     DeadStaysParked = "a dead letter is written and its event goes on waiting";
     SkipNotNoted = "a skip leaves no trace";
     SkipNotCounted = "a skip is noted and raises no counter";

@@ -3,6 +3,7 @@
 use crate::error::ErrorClass;
 use crate::mutant;
 use crate::outbox::LaneChange;
+use crate::relay::Delivery;
 use metrics::{
     Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
@@ -103,14 +104,23 @@ pub fn store_error(subscription: &str, code: &'static str) {
         .increment(1);
 }
 
-/// Counts what a recorded change says.
+/// Counts what became of a batch. What is decided and not recorded yet may be decided again: of that only the confirms.
+pub fn delivered(subscription: &str, delivery: &Delivery) {
+    if let Delivery::Recorded { change, .. } | Delivery::Decided { change, .. } = delivery {
+        count("outbox_published_total", subscription, change.delivered);
+    }
+    if let Delivery::Recorded { change, .. } = delivery {
+        recorded(subscription, change);
+    }
+}
+
+/// Counts what a recorded change says of what was not delivered.
 pub fn recorded(subscription: &str, change: &LaneChange) {
     let retried = change.parked.iter().filter(|key| key.attempts > 0).count() as u64;
-    count("outbox_published_total", subscription, change.delivered);
     count("outbox_retry_total", subscription, retried);
     let skipped = if mutant!(SkipNotCounted) { 0 } else { change.skips.len() as u64 };
     count("relevo_skipped_total", subscription, skipped);
-    for death in &change.deaths {
+    for death in change.deaths.iter().filter(|_| !mutant!(DeathNotCounted)) {
         died(subscription, death.class);
     }
 }
@@ -128,8 +138,8 @@ pub fn refused_row(subscription: &str) {
     died(subscription, ErrorClass::Poison);
 }
 
-/// Notes how long an event took from its publication to its confirm.
-pub fn latency(subscription: &str, took: Duration) {
-    histogram!("outbox_publish_latency_seconds", "service" => service(), "subscription" => subscription.to_owned())
-        .record(took.as_secs_f64());
+/// Notes how long events took from their publication to their confirm.
+pub fn latencies(subscription: &str, took: impl Iterator<Item = Duration>) {
+    let histogram = histogram!("outbox_publish_latency_seconds", "service" => service(), "subscription" => subscription.to_owned());
+    took.for_each(|took| histogram.record(took.as_secs_f64()));
 }

@@ -36,11 +36,16 @@ impl Handler<Deadpool> for Slow {
 }
 
 async fn relay(url: &str, member: &str, connections: usize, begun: &Arc<AtomicUsize>) -> Running {
+    let handler = Slow { begun: begun.clone(), hold: LEASE * 2 };
+    relay_with(url, member, connections, handler).await
+}
+
+/// Works as many lanes at once as it has connections for handlers.
+async fn relay_with(url: &str, member: &str, connections: usize, handler: Slow) -> Running {
     let mut options = Options::default();
     options.connections = connections;
     let store = PostgresStore::open(url, options).unwrap();
     let driver = Deadpool::new(store.pool().clone());
-    let handler = Slow { begun: begun.clone(), hold: LEASE * 2 };
     let mut config = RelayConfig::default();
     config.lease = LEASE;
     config.batch = 1;
@@ -83,4 +88,37 @@ async fn handlers_that_hold_every_connection_longer_than_the_lease_keep_their_la
             running.stop(Duration::from_secs(20)).await.unwrap();
         }
     }
+}
+
+/// Connections that clients have to this database, this one aside.
+async fn sessions(client: &tokio_postgres::Client) -> i64 {
+    let sql = "SELECT count(*) FROM pg_stat_activity
+                WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_at_work_has_no_more_sessions_than_its_pool_and_those_for_signs_of_life() {
+    const POOL: usize = 3;
+    const EVENTS: usize = 120;
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    client.batch_execute("CREATE TABLE effect (id text)").await.unwrap();
+    for n in 0..EVENTS {
+        publish(&mut client, event("a", &format!("key-{n}"))).await;
+    }
+    let others = sessions(&client).await;
+    let begun = Arc::new(AtomicUsize::new(0));
+    let handler = Slow { begun: begun.clone(), hold: Duration::from_millis(10) };
+    let running = relay_with(&rig.url, "busy", POOL, handler).await;
+    let mut most = 0;
+    eventually("every effect", async || {
+        most = most.max(sessions(&client).await - others);
+        let done: i64 = client.query_one("SELECT count(*) FROM effect", &[]).await.unwrap().get(0);
+        (done == EVENTS as i64).then_some(())
+    })
+    .await;
+    running.stop(Duration::from_secs(20)).await.unwrap();
+    let pool = POOL as i64;
+    assert!((pool..=pool + 2).contains(&most), "{most} sessions of a pool of {pool}");
 }

@@ -2,11 +2,13 @@
 
 use super::BrokerCluster;
 use crate::script::Script;
-use crate::world::{EffectRow, PgHandlers, PostgresWorld, World, by_key, event, member, quick};
+use crate::world::{
+    EffectRow, PgHandlers, PostgresWorld, World, by_key, dead_letters, event, member, quick,
+};
 use relevo_core::event::{EventId, TopicFilter};
 use relevo_core::outbox::Subscription;
 use relevo_core::relay::RelayConfig;
-use relevo_core::relay::run::start;
+use relevo_core::relay::run::{Running, start};
 use relevo_core::retry::RetryPolicy;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,12 +19,15 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(300);
 const KEYS: usize = 7;
 const KILLS: usize = 2;
+/// In this time a broker that is down is asked several times.
+const PROBES: Duration = Duration::from_secs(5);
 
 /// Events flow from the outbox through the cluster into effects. The node that leads the destination is killed, another
-/// takes over, the dead one comes back, and the next leader is killed.
+/// takes over, the dead one comes back, and the next leader is killed. At last two of three die: nobody can store anything
+/// then, and no event pays for it.
 ///
 /// # Panics
-/// If an event is lost, has two effects, or is overtaken by a later one of its key.
+/// If an event is lost, has two effects, is overtaken by a later one of its key, or is parked or dead for want of a majority.
 pub fn leaders_are_killed(cluster: Arc<dyn BrokerCluster>) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -62,6 +67,8 @@ async fn count(world: &Arc<dyn World>, cluster: &Arc<dyn BrokerCluster>) {
         restart(cluster, victim).await;
         progress(world, 100).await;
     }
+    without_majority(cluster, &relaying).await;
+    progress(world, 100).await;
     stop.store(true, Ordering::SeqCst);
     let published = writing.await.unwrap_or_else(|error| panic!("writing failed: {error}"));
     until("every event has its effect", async || {
@@ -69,12 +76,30 @@ async fn count(world: &Arc<dyn World>, cluster: &Arc<dyn BrokerCluster>) {
     })
     .await;
     check(&published, &world.effects().await);
+    assert!(dead_letters(&**world, 0).await.is_empty(), "nothing is given up");
     println!(
         "{} events, {KILLS} leaders killed: each had its effect once, in order",
         published.len()
     );
     for stopped in [consuming.stop(PATIENCE).await, relaying.stop(PATIENCE).await] {
         stopped.unwrap_or_else(|error| panic!("it does not stop: {error}"));
+    }
+}
+
+/// Two nodes of three die while events come, and come back.
+async fn without_majority(cluster: &Arc<dyn BrokerCluster>, relaying: &Running) {
+    until("no key waits", async || (relaying.counts().parked_keys == 0).then_some(())).await;
+    let led = leader(cluster).await;
+    let victims = [led, (led + 1) % 3];
+    victims.iter().for_each(|victim| cluster.kill9(*victim));
+    let killed = Instant::now();
+    until("the breaker opens", async || relaying.counts().breaker_open.then_some(())).await;
+    println!("two of three were killed; after {:?} the broker is down", killed.elapsed());
+    tokio::time::sleep(PROBES).await;
+    let counts = relaying.counts();
+    assert!(counts.breaker_open && counts.parked_keys < 3, "two may be parked: {counts:?}");
+    for victim in victims {
+        restart(cluster, victim).await;
     }
 }
 

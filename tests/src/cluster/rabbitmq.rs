@@ -7,6 +7,7 @@ use relevo_core::broker::{Subscriber, ToBroker, Topology};
 use relevo_core::relay::run::Destination;
 use relevo_testkit::services::{self, Cluster, RabbitMq};
 use std::sync::Arc;
+use std::time::Duration;
 
 const QUEUE: &str = "counted";
 
@@ -24,7 +25,7 @@ impl RabbitMqCluster {
     pub fn start() -> Option<Self> {
         let nodes = services::require(RabbitMq::cluster())?;
         let config = RabbitMqConfig::to(&nodes.url()).unwrap_or_else(|error| panic!("{error}"));
-        let config = config.exchange("events");
+        let config = config.exchange("events").confirm_timeout(Duration::from_secs(10));
         let cluster = Self { nodes, config };
         cluster.declare();
         Some(cluster)

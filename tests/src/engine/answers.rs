@@ -5,6 +5,8 @@ use crate::script::{Act, Script};
 use crate::world::{by_key, dead_letters, effects, event, quick, relay, relay_with, stop};
 use relevo_core::ErrorClass;
 use relevo_core::dead_letters::Why;
+use relevo_core::event::header;
+use relevo_core::limits::LANES;
 use relevo_core::outbox::Subscription;
 use relevo_core::retry::RetryPolicy;
 use relevo_testkit::eventually;
@@ -32,6 +34,29 @@ pub async fn a_failing_event_parks_its_key_while_other_keys_go_on(world: &Ref) {
     let rows = effects(&**world, 24).await;
     assert_eq!(by_key(&rows)["bad"], ["0", "1", "2"]);
     assert_eq!(script.attempts(ids[1]), 1, "what waits is not attempted");
+    stop(running).await;
+}
+
+/// All keys of one tenant fail, in every lane there is; another tenant's keys in the same lanes go on.
+pub async fn a_tenant_whose_events_fail_holds_back_no_other(world: &Ref) {
+    const KEYS: usize = 3 * LANES as usize;
+    let of = |tenant: &'static str| {
+        let one = move |n| event(&format!("{tenant}-{n}"), n).tenant(tenant);
+        (0..KEYS).map(one).collect::<Vec<_>>()
+    };
+    let script = Script::new(|event, _| match event.headers.get(header::TENANT) {
+        Some("failing") => Act::Fail("this tenant's system is down"),
+        _ => Act::Done,
+    });
+    let mut config = quick();
+    let step = Duration::from_millis(200);
+    config.retry = RetryPolicy::linear(step, step).max_attempts(100_000);
+    world.publish(of("failing")).await;
+    world.publish(of("working")).await;
+    let running = relay_with(&**world, Subscription::new("s"), config, &script, "relay").await;
+    let rows = effects(&**world, KEYS).await;
+    assert!(by_key(&rows).keys().all(|key| key.starts_with("working-")), "{rows:?}");
+    assert_eq!(running.counts().stopped, 0);
     stop(running).await;
 }
 

@@ -33,6 +33,7 @@ macro_rules! engine_cases {
             every_event_takes_effect_once_and_in_the_order_of_its_key,
             what_was_published_before_the_relay_started_takes_effect_too,
             a_failing_event_parks_its_key_while_other_keys_go_on,
+            a_tenant_whose_events_fail_holds_back_no_other,
             a_ladder_ends_in_a_dead_letter_with_its_reason,
             after_a_dead_letter_a_held_key_waits_for_an_operator,
             a_replayed_dead_letter_takes_effect_with_the_same_id,

@@ -40,6 +40,7 @@ fn capabilities(max_unsettled: usize) -> Capabilities {
     let mut can = Capabilities::default();
     can.publishes = true;
     can.windowed = true;
+    can.down_if_nothing_is_taken = true;
     can.consumes = true;
     can.durable = true;
     can.refuses_unroutable = true;

@@ -92,7 +92,7 @@ impl Incoming {
             .clone()
             .or_else(|| take(&foreign.topic))
             .unwrap_or_else(|| self.topic.clone());
-        let mut event = NewEvent::bytes(topic, self.payload.clone()).id(event_id(&source, &id));
+        let mut event = NewEvent::with_id(event_id(&source, &id), topic, self.payload.clone());
         event.key = read.key.clone().or_else(|| take(&foreign.key)).or_else(|| self.key.clone());
         event.headers = read.headers;
         if event.headers.get(header::TYPE).is_none()
@@ -112,7 +112,7 @@ impl Incoming {
         let fits = |event: NewEvent| limits.check(&event).is_ok();
         let empty = |topic: &str| NewEvent::bytes(topic, Bytes::new());
         let topic = if fits(empty(&self.topic)) { &self.topic } else { UNNAMED };
-        let mut event = NewEvent::bytes(topic, self.payload.clone()).id(id);
+        let mut event = NewEvent::with_id(id, topic, self.payload.clone());
         event.key = self.key.clone().filter(|key| fits(empty(UNNAMED).key(key)));
         let (kept, odd): (Vec<_>, Vec<_>) = self
             .headers

@@ -66,6 +66,9 @@ pub struct Capabilities {
     /// A publish that fails makes all later ones of its key fail too: several events of a key may be unconfirmed at
     /// once without getting out of order.
     pub failure_fails_later: bool,
+    /// Several events in a row that it does not take for now, and none that it takes, mean that the broker as a whole is
+    /// unwell (a queue without its majority, too few replicas), not that they are bad.
+    pub down_if_nothing_is_taken: bool,
     /// A second copy of an id, soon after the first, is dropped by the broker itself.
     pub drops_duplicates: bool,
     /// Messages of one source arrive in the order in which they were stored, as long as nothing is retried by the

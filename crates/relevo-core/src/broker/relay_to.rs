@@ -1,12 +1,14 @@
 use super::{Confirm, Publisher};
 use crate::error::{Error, ErrorClass, Kind};
+use crate::event::{Event, EventId};
 use crate::inbox::Outcome;
 use crate::mutant;
 use crate::outbox::Store;
 use crate::relay::run::Destination;
 use crate::relay::{Batch, Delivery};
 use async_trait::async_trait;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Adapters have limits of their own; a confirm that comes after this one is unknown.
@@ -16,12 +18,42 @@ const PUBLISH_LIMIT: Duration = Duration::from_secs(60);
 /// [`crate::relay::Order`] allows more, no transaction open meanwhile. What became of them is recorded by the relay.
 pub struct ToBroker<P> {
     publisher: P,
+    not_taken: NotTaken,
+}
+
+/// So many events in a row that were not taken, and none that was: it is the destination, not they.
+const UNWELL_AFTER: usize = 3;
+
+/// Events that the destination did not take, since it took one. A few tell as much as all.
+#[derive(Default)]
+struct NotTaken(Mutex<BTreeSet<EventId>>);
+
+impl NotTaken {
+    /// Takes in what became of a wave; true if the destination takes nothing any more.
+    fn all(&self, events: &[&Event], confirms: &[Confirm]) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if confirms.contains(&Confirm::Stored) {
+            known.clear();
+            return false;
+        }
+        let not_now = |confirm: &Confirm| {
+            let transient = ErrorClass::Transient;
+            matches!(confirm, Confirm::Refused { class, .. } if *class == transient)
+                || matches!(confirm, Confirm::Unknown { .. })
+        };
+        let wave = events.iter().zip(confirms).filter(|(_, confirm)| not_now(confirm));
+        known.extend(wave.map(|(event, _)| event.id).take(UNWELL_AFTER));
+        while known.len() > UNWELL_AFTER {
+            known.pop_first();
+        }
+        known.len() == UNWELL_AFTER
+    }
 }
 
 impl<P: Publisher> ToBroker<P> {
     /// Relays to `publisher`.
     pub fn new(publisher: P) -> Self {
-        Self { publisher }
+        Self { publisher, not_taken: NotTaken::default() }
     }
 
     /// Publishes wave after wave (what may go now of each key) until all is settled, the destination is down, or others
@@ -41,9 +73,11 @@ impl<P: Publisher> ToBroker<P> {
             let confirms =
                 tokio::time::timeout(PUBLISH_LIMIT, self.publisher.publish(&events)).await;
             let confirms = confirms.unwrap_or_else(|_| events.iter().map(|_| late()).collect());
+            let unwell = self.publisher.capabilities().down_if_nothing_is_taken
+                && self.not_taken.all(&events, &confirms);
             let mut down = None;
             for (index, confirm) in wave.into_iter().zip(confirms) {
-                match outcome(confirm) {
+                match outcome(confirm, unwell) {
                     Ok(outcome) => batch.settle(index, outcome),
                     Err(error) if batch.is_blamed() => {
                         batch.settle(
@@ -78,13 +112,15 @@ impl<P: Publisher> ToBroker<P> {
     }
 }
 
-/// What a confirm means for its event; `Err` if it means the destination is down.
-fn outcome(confirm: Confirm) -> Result<Outcome, String> {
+/// What a confirm of a destination that is well or not means for its event; `Err` if it means that the destination is down.
+fn outcome(confirm: Confirm, unwell: bool) -> Result<Outcome, String> {
     match confirm {
         Confirm::Stored => Ok(Outcome::Done),
         Confirm::Refused { .. } if mutant!(RefusalIsDone) => Ok(Outcome::Done),
+        Confirm::Refused { class: ErrorClass::Transient, error, .. } if unwell => Err(error),
         Confirm::Refused { class, error, after } => Ok(Outcome::Failed { class, error, after }),
         Confirm::Unknown { .. } if mutant!(UnknownIsDone) => Ok(Outcome::Done),
+        Confirm::Unknown { error } if unwell => Err(error),
         Confirm::Unknown { error } => {
             Ok(Outcome::Failed { class: ErrorClass::Unknown, error, after: None })
         }
@@ -136,8 +172,8 @@ mod tests {
     use super::*;
     use crate::broker::Capabilities;
     use crate::clock::{Clock, Instant};
-    use crate::event::Event;
-    use crate::relay::waves_of_one_key;
+    use crate::event::{Event, NewEvent};
+    use crate::relay::{wave_of_keys, waves_of_one_key};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     /// Takes its time: no wave ends before this moment.
@@ -188,6 +224,7 @@ mod tests {
     struct Alike {
         confirm: Option<Confirm>,
         promises: bool,
+        unwell_means_down: bool,
         closed: AtomicBool,
     }
 
@@ -198,7 +235,11 @@ mod tests {
         }
 
         fn capabilities(&self) -> Capabilities {
-            Capabilities { failure_fails_later: self.promises, ..Capabilities::default() }
+            Capabilities {
+                failure_fails_later: self.promises,
+                down_if_nothing_is_taken: self.unwell_means_down,
+                ..Capabilities::default()
+            }
         }
 
         async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
@@ -252,12 +293,61 @@ mod tests {
     fn only_what_is_stored_is_done() {
         let (class, error, after) = (ErrorClass::Poison, "too large".to_owned(), None);
         let failed = |class| Ok(Outcome::Failed { class, error: error.clone(), after });
-        assert_eq!(outcome(Confirm::Stored), Ok(Outcome::Done));
-        let refused = Confirm::Refused { class, error: error.clone(), after };
-        assert_eq!(outcome(refused), failed(class));
+        assert_eq!(outcome(Confirm::Stored, false), Ok(Outcome::Done));
+        let refused = |class| Confirm::Refused { class, error: error.clone(), after };
         let unknown = Confirm::Unknown { error: error.clone() };
-        assert_eq!(outcome(unknown), failed(ErrorClass::Unknown));
-        assert_eq!(outcome(Confirm::Down { error: error.clone() }), Err(error));
+        assert_eq!(outcome(refused(class), false), failed(class));
+        assert_eq!(outcome(unknown.clone(), false), failed(ErrorClass::Unknown));
+        // Of a destination that takes nothing only what is said of the event itself is believed.
+        assert_eq!(outcome(refused(class), true), failed(class));
+        assert_eq!(outcome(refused(ErrorClass::Transient), true), Err(error.clone()));
+        assert_eq!(outcome(unknown, true), Err(error.clone()));
+        assert_eq!(outcome(Confirm::Down { error: error.clone() }, false), Err(error));
+    }
+
+    fn transient() -> Confirm {
+        Confirm::Refused { class: ErrorClass::Transient, error: "no leader".into(), after: None }
+    }
+
+    #[tokio::test]
+    async fn a_broker_that_takes_nothing_is_down_and_one_that_takes_something_is_not() {
+        for confirm in [transient(), Confirm::Unknown { error: "silence".into() }] {
+            let broker = |keys: &[&str]| {
+                let confirm = Some(confirm.clone());
+                let broker = Alike { confirm, unwell_means_down: true, ..Alike::default() };
+                (ToBroker::new(broker), wave_of_keys(keys))
+            };
+            let (three, batch) = broker(&["a", "b", "c"]);
+            assert!(matches!(three.hand_over(batch).await, Delivery::Down { .. }));
+            // Fewer may have themselves to blame.
+            let (two, batch) = broker(&["a", "b"]);
+            let delivery = two.hand_over(batch).await;
+            let Delivery::Decided { change, down: None, .. } = delivery else {
+                panic!("{delivery:?}")
+            };
+            assert_eq!(change.parked.len(), 2);
+            let probe = two.hand_over(wave_of_keys(&["c"])).await;
+            assert!(matches!(probe, Delivery::Down { .. }), "the third in a row: {probe:?}");
+            let blamed = two.hand_over(wave_of_keys(&["d"]).blamed()).await;
+            assert!(matches!(blamed, Delivery::Decided { .. }), "{blamed:?}");
+        }
+    }
+
+    #[test]
+    fn only_different_events_in_a_row_make_a_destination_unwell() {
+        let events = ["a", "b", "c", "d"]
+            .map(|key| Event::stored(NewEvent::bytes("t", vec![]).key(key), chrono::Utc::now()));
+        let unwell = NotTaken::default();
+        let wave =
+            |n: usize, confirm: &Confirm| unwell.all(&[&events[n]], std::slice::from_ref(confirm));
+        let poison = Confirm::Refused { class: ErrorClass::Poison, error: "x".into(), after: None };
+        for _ in 0..5 {
+            assert!(!wave(0, &transient()), "one event, however often");
+        }
+        assert!(!wave(1, &transient()));
+        assert!(!wave(2, &poison), "that is said of the event");
+        assert!(wave(3, &transient()) && wave(3, &transient()));
+        assert!(!wave(0, &Confirm::Stored) && !wave(1, &transient()), "it took one");
     }
 
     #[tokio::test]

@@ -41,6 +41,9 @@ impl TopicFilter {
 
     /// Does `topic` pass?
     pub fn matches(&self, topic: &str) -> bool {
+        if self.0 == "#" {
+            return true;
+        }
         let mut topic_words = topic.split('.');
         for word in self.0.split('.') {
             match (word, topic_words.next()) {

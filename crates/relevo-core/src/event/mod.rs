@@ -69,8 +69,13 @@ pub struct NewEvent {
 impl NewEvent {
     /// An event of raw bytes (`application/octet-stream` unless told otherwise).
     pub fn bytes(topic: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+        Self::with_id(EventId::fresh(), topic, payload)
+    }
+
+    /// [`Self::bytes`] with an id that is known: making a fresh one costs a call to the system.
+    pub fn with_id(id: EventId, topic: impl Into<String>, payload: impl Into<Bytes>) -> Self {
         Self {
-            id: EventId::fresh(),
+            id,
             topic: topic.into(),
             key: None,
             payload: payload.into(),

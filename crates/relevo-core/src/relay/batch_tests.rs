@@ -51,6 +51,11 @@ pub(crate) fn waves_of_one_key(events: usize) -> Batch {
     page(config, &vec!["k"; events], &[])
 }
 
+/// A batch that a broker gets at once.
+pub(crate) fn wave_of_keys(keys: &[&str]) -> Batch {
+    page(RelayConfig { one_transaction: false, ..config() }, keys, &[])
+}
+
 fn drain(config: RelayConfig, keys: usize, attempts: u32, all: bool) -> Batch {
     let items = (1..=keys as i64).map(|seq| item(seq, "a")).collect();
     Batch::drain(

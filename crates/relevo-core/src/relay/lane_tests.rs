@@ -294,7 +294,7 @@ fn what_nobody_wants_is_passed_and_written_late() {
     let config = RelayConfig { topics, ..config() };
     let mut lane = lane(&[]);
     let rows = vec![Row { lane: 3, seq: 1, event: event("a") }];
-    lane.page(START, rows, TO, Position::at(TO), &config);
+    assert_eq!(lane.page(START, rows, TO, Position::at(TO), &config), 1);
     assert!(lane.queued() == 0 && !lane.is_settled() && lane.owes_nothing());
     let mut later =
         |millis| lane.wish(at(millis), true, false, &Arc::new(config.clone()), &mut Rng::seeded(1));

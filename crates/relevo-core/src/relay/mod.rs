@@ -30,7 +30,7 @@ pub mod run;
 mod upkeep_tests;
 
 #[cfg(test)]
-pub(crate) use batch_tests::waves_of_one_key;
+pub(crate) use batch_tests::{wave_of_keys, waves_of_one_key};
 
 pub use action::{Action, Delivery, Input};
 pub use batch::{Batch, Item};

@@ -331,6 +331,10 @@ impl Shell {
             Action::Deliver(batch) => self.deliver(*batch).await,
             Action::Record(changes) => {
                 let result = self.in_time(PATIENCE, store.record(&changes)).await;
+                for change in changes.iter().filter(|_| result.is_ok()) {
+                    telemetry::recorded(name, change);
+                    self.tell(change);
+                }
                 Input::Recorded { changes, result }
             }
         }
@@ -367,10 +371,13 @@ impl Shell {
             (0..batch.len()).map(|i| (batch.event(i).id, batch.event(i).created_at)).collect();
         let batch = batch.timed_by(self.clock);
         let delivery = self.destination.deliver(&self.store, batch).await;
+        telemetry::delivered(&self.name, &delivery);
         match &delivery {
-            Delivery::Recorded { change, rest, .. } | Delivery::Decided { change, rest, .. } => {
-                self.note_recorded(change, rest, created);
+            Delivery::Recorded { change, rest, .. } => {
+                self.note_latencies(change, rest, created);
+                self.tell(change);
             }
+            Delivery::Decided { change, rest, .. } => self.note_latencies(change, rest, created),
             Delivery::Void(error) => {
                 telemetry::count("relevo_void_total", &self.name, 1);
                 self.note(error);
@@ -386,8 +393,7 @@ impl Shell {
         Input::Delivered { lane, token, delivery: Box::new(delivery) }
     }
 
-    fn note_recorded(&self, change: &LaneChange, rest: &[Item], created: Created) {
-        telemetry::recorded(&self.name, change);
+    fn note_latencies(&self, change: &LaneChange, rest: &[Item], created: Created) {
         let refs = change
             .deaths
             .iter()
@@ -398,9 +404,12 @@ impl Shell {
         let not_delivered: BTreeSet<EventId> = refs.map(|event| event.id).collect();
         let delivered = created.iter().filter(|(id, _)| !not_delivered.contains(id));
         let now = chrono::Utc::now();
-        for (_, created) in delivered.take(change.delivered as usize) {
-            telemetry::latency(&self.name, (now - *created).to_std().unwrap_or_default());
-        }
+        let took = delivered.map(|(_, created)| (now - *created).to_std().unwrap_or_default());
+        telemetry::latencies(&self.name, took.take(change.delivered as usize));
+    }
+
+    /// What a recorded change says of what was not delivered.
+    fn tell(&self, change: &LaneChange) {
         for death in &change.deaths {
             tracing::error!(subscription = %self.name, event = %death.event.id, class = %death.class, error = death.error, "dead letter");
         }

@@ -161,7 +161,7 @@ async fn read_span(
     let lane_filter = if lanes.len() >= usize::from(LANES) { "" } else { "AND lane = ANY($5)" };
     let lanes: Vec<i16> = lanes.iter().map(|lane| *lane as i16).collect();
     let limit = room.rows as i64;
-    let found = match &stretch.belongs {
+    match &stretch.belongs {
         Belongs::Late(xids) => {
             // The inner query has neither order nor limit, or the planner would walk the whole stretch by seq.
             let inner = format!(
@@ -170,29 +170,27 @@ async fn read_span(
                  SELECT o.* FROM (SELECT seq FROM late ORDER BY seq LIMIT $3) l
                    JOIN relevo.outbox o ON o.seq = l.seq AND o.seq > $1 AND o.seq <= $2"
             );
-            session
-                .query(&bounded(&inner), args![above, to, limit, room.bytes, lanes, *xids])
-                .await?
+            let args = args![above, to, limit, room.bytes, lanes, *xids];
+            session.query_each(&bounded(&inner), args, log_row).await
         }
         Belongs::Main { seen_by, not_seen_by } => {
             let sees = "AND txid_visible_in_snapshot(xid, $6::text::txid_snapshot)
                         AND NOT txid_visible_in_snapshot(xid, $7::text::txid_snapshot)";
             let sql = bounded(&in_order(&format!("{lane_filter} {sees}")));
-            session
-                .query(&sql, args![above, to, limit, room.bytes, lanes, *seen_by, *not_seen_by])
-                .await?
+            let args = args![above, to, limit, room.bytes, lanes, *seen_by, *not_seen_by];
+            session.query_each(&sql, args, log_row).await
         }
         Belongs::NotSeenBy(snapshot) => {
             let sees = "AND NOT txid_visible_in_snapshot(xid, $6::text::txid_snapshot)";
             let sql = bounded(&in_order(&format!("{lane_filter} {sees}")));
-            session.query(&sql, args![above, to, limit, room.bytes, lanes, *snapshot]).await?
+            let args = args![above, to, limit, room.bytes, lanes, *snapshot];
+            session.query_each(&sql, args, log_row).await
         }
         Belongs::All => {
             let sql = bounded(&in_order(lane_filter));
-            session.query(&sql, args![above, to, limit, room.bytes, lanes]).await?
+            session.query_each(&sql, args![above, to, limit, room.bytes, lanes], log_row).await
         }
-    };
-    Ok(found.iter().map(log_row).collect())
+    }
 }
 
 fn in_order(filter: &str) -> String {
@@ -219,8 +217,8 @@ fn log_row(row: &Row) -> LogRow {
 /// Reads the columns of [`EVENT`] from `first` on.
 pub(crate) fn event_at(row: &Row, first: usize) -> Event {
     let payload = Bytes::copy_from_slice(row.get::<_, &[u8]>(first + 4));
-    let mut event =
-        NewEvent::bytes(row.get::<_, String>(first + 1), payload).id(EventId(row.get(first)));
+    let id = EventId(row.get(first));
+    let mut event = NewEvent::with_id(id, row.get::<_, String>(first + 1), payload);
     event.key = row.get(first + 2);
     event.headers = Headers::from_json_text(row.get(first + 3));
     Event::stored(event, row.get(first + 5))

@@ -8,6 +8,7 @@ use super::errors::{error, from_driver, from_pool, on_commit};
 use super::reserved::Reserved;
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
+use futures::TryStreamExt;
 use relevo_core::{Kind, Result};
 use std::future::Future;
 use std::ops::Deref;
@@ -138,6 +139,22 @@ impl Session {
 
     pub(crate) async fn query(&self, sql: &str, args: &Args<'_>) -> Result<Vec<Row>> {
         self.limited(self.client()?.query_typed(sql, args)).await
+    }
+
+    /// What `read` makes of each row. Rows are read as they come, while the server looks for the next ones.
+    pub(crate) async fn query_each<T>(
+        &self,
+        sql: &str,
+        args: &Args<'_>,
+        read: impl Fn(&Row) -> T,
+    ) -> Result<Vec<T>> {
+        let client = self.client()?;
+        let args = args.iter().map(|(value, kind)| (*value, kind.clone()));
+        let rows = async {
+            let found = client.query_typed_raw(sql, args).await?;
+            found.map_ok(|row| read(&row)).try_collect().await
+        };
+        self.limited(rows).await
     }
 
     pub(crate) async fn query_opt(&self, sql: &str, args: &Args<'_>) -> Result<Option<Row>> {

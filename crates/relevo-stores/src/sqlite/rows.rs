@@ -45,11 +45,11 @@ pub(super) fn event_id(value: ValueRef<'_>) -> EventId {
 
 /// The columns `id, topic, key, headers, payload, created_at`, from column `first` on.
 pub(super) fn event(row: &Row<'_>, first: usize) -> rusqlite::Result<Event> {
-    let mut event = NewEvent::bytes(
+    let mut event = NewEvent::with_id(
+        event_id(row.get_ref(first)?),
         text(row.get_ref(first + 1)?).unwrap_or_default(),
         payload(row.get_ref(first + 4)?),
     );
-    event.id = event_id(row.get_ref(first)?);
     event.key = text(row.get_ref(first + 2)?);
     event.headers = Headers::from_json_text(&text(row.get_ref(first + 3)?).unwrap_or_default());
     Ok(Event::stored(event, time(row.get(first + 5)?)))

@@ -1,6 +1,6 @@
 //! The checks: some while it runs, the rest when all is at rest.
 
-use super::counters::Counters;
+use super::counters::{Counters, DIED, SKIPPED};
 use super::invariant::Invariant;
 use super::journal::{End, Published};
 use super::judge::wants;
@@ -261,8 +261,8 @@ fn letters(world: &World, index: usize, id: EventId) -> Vec<&DeadRow> {
     world.db.dead().map(|(_, row)| row).filter(mine).collect()
 }
 
-/// A skip raises a counter when its note is known to be committed: a process that died, sleeps, or never heard of its
-/// commit, has counted less; nobody ever counts more.
+/// Skips and deaths raise a counter when their note is known to be committed: a process that died, sleeps, or never heard
+/// of its commit, has counted less; nobody ever counts more.
 fn counters_differ(
     world: &mut World,
     counters: &Counters,
@@ -271,16 +271,22 @@ fn counters_differ(
     const UNHEARD: [&str; 3] = ["crash", "reply lost", "carried out late"];
     let unheard = UNHEARD.iter().any(|fault| world.seen.faults.contains_key(fault));
     let all_heard = !unheard && !asleep;
-    for (index, subscriber) in world.journal.subscribers.iter().enumerate() {
-        let (noted, counted) = (world.journal.skipped[index], counters.skipped(subscriber.name));
-        if counted > noted || all_heard && counted < noted {
-            let name = subscriber.name;
-            let text = format!("{noted} skips of {name} were noted and {counted} are counted");
-            return Some((Invariant::NoSilentSkip, text));
+    let journal = &world.journal;
+    for (index, subscriber) in journal.subscribers.iter().enumerate() {
+        let name = subscriber.name;
+        for (counter, noted) in [(SKIPPED, journal.skipped[index]), (DIED, journal.died[index])] {
+            let counted = counters.counted(counter, name);
+            if counted > noted || all_heard && counted < noted {
+                let text = format!("{counter} of {name} is {counted}, and {noted} were noted");
+                return Some((Invariant::NoSilentSkip, text));
+            }
         }
     }
-    if all_heard && world.journal.skipped.iter().any(|noted| *noted > 0) {
+    if all_heard && journal.skipped.iter().any(|noted| *noted > 0) {
         world.seen.sometimes("all skips were counted by whoever noted them");
+    }
+    if all_heard && world.journal.died.iter().any(|noted| *noted > 0) {
+        world.seen.sometimes("all dead letters were counted by whoever wrote them");
     }
     None
 }

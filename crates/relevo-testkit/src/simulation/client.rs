@@ -7,7 +7,7 @@ use super::options::{MS, Options, SECOND, SubscriptionOptions};
 use super::plan::Plan;
 use super::world::World;
 use async_trait::async_trait;
-use relevo_core::broker::{Confirm, Publisher};
+use relevo_core::broker::{self, Confirm, Publisher};
 use relevo_core::event::{Event, NewEvent};
 use relevo_core::inbox::{Answer, Effect, Failure, Handler, Meet, Met, Settled, TxDriver};
 use relevo_core::outbox::{
@@ -335,6 +335,14 @@ pub(super) struct SimPublisher {
 impl Publisher for SimPublisher {
     fn name(&self) -> &'static str {
         "simulated"
+    }
+
+    /// One of two brokers is taken to be down when it takes nothing.
+    fn capabilities(&self) -> broker::Capabilities {
+        let mut can = broker::Capabilities::default();
+        can.publishes = true;
+        can.down_if_nothing_is_taken = self.subscriber.is_multiple_of(2);
+        can
     }
 
     /// The messages travel at the same time: they arrive in any order.

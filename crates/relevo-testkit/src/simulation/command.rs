@@ -112,6 +112,7 @@ fn missed(report: &Report) -> Vec<String> {
     let (mut missed, seen) = (Vec::new(), &report.seen);
     if report.seeds >= 1_000 {
         missed.extend(seen.never().iter().map(|what| format!("never reached: {what}")));
+        missed.extend(seen.never_struck().iter().map(|kind| format!("never struck: {kind}")));
     }
     if report.seeds >= 20_000 {
         missed.extend(seen.never_died_at().iter().map(|at| format!("nobody ever died at: {at}")));

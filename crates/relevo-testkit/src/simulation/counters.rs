@@ -6,17 +6,19 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-const SKIPPED: &str = "relevo_skipped_total";
+pub(super) const SKIPPED: &str = "relevo_skipped_total";
+pub(super) const DIED: &str = "outbox_failed_permanent_total";
 
 /// Stands where a process has its exporter; all simulated processes share it.
 #[derive(Debug, Default)]
-pub(super) struct Counters(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+pub(super) struct Counters(Mutex<BTreeMap<(String, String), Arc<AtomicU64>>>);
 
 impl Counters {
-    /// How many skips of this subscription were counted.
-    pub(super) fn skipped(&self, subscription: &str) -> u64 {
+    /// What this counter says of this subscription, over all its other labels.
+    pub(super) fn counted(&self, name: &str, subscription: &str) -> u64 {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(subscription).map_or(0, |counter| counter.load(Ordering::Relaxed))
+        let counter = known.get(&(name.to_owned(), subscription.to_owned()));
+        counter.map_or(0, |counter| counter.load(Ordering::Relaxed))
     }
 }
 
@@ -27,11 +29,13 @@ impl Recorder for Counters {
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         let subscription = key.labels().find(|label| label.key() == "subscription");
-        let Some(subscription) = subscription.filter(|_| key.name() == SKIPPED) else {
+        let Some(subscription) = subscription.filter(|_| [SKIPPED, DIED].contains(&key.name()))
+        else {
             return Counter::noop();
         };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let counter = known.entry(subscription.value().to_owned()).or_default();
+        let whose = (key.name().to_owned(), subscription.value().to_owned());
+        let counter = known.entry(whose).or_default();
         Counter::from_arc(counter.clone())
     }
 

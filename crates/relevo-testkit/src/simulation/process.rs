@@ -160,14 +160,14 @@ pub(super) async fn perform(
         Action::Deliver(batch) => {
             let (lane, token) = (batch.lane().lane, batch.token());
             let delivery: Box<Delivery> = Box::new(destination.deliver(&store, *batch).await);
-            if let Delivery::Recorded { change, .. } | Delivery::Decided { change, .. } = &*delivery
-            {
-                telemetry::recorded(&subscription, change);
-            }
+            telemetry::delivered(&subscription, &delivery);
             Input::Delivered { lane, token, delivery }
         }
         Action::Record(changes) => {
             let result = store.record(&changes).await;
+            for change in changes.iter().filter(|_| result.is_ok()) {
+                telemetry::recorded(&subscription, change);
+            }
             Input::Recorded { changes, result }
         }
     }

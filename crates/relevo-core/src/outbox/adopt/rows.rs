@@ -172,7 +172,7 @@ fn event<I>(
     key: Option<String>,
     row: &RawRow<I>,
 ) -> Result<NewEvent> {
-    let mut event = NewEvent::bytes(topic(mapping, row)?, payload(row)?).id(id);
+    let mut event = NewEvent::with_id(id, topic(mapping, row)?, payload(row)?);
     event.key = key;
     event.headers = row.headers.as_deref().map(Headers::from_json_text).unwrap_or_default();
     // Bytes of which nothing is known need no word for it.

@@ -33,7 +33,7 @@ impl Lane {
         }
     }
 
-    /// Takes the lane's rows of a page that was read from `start`.
+    /// Takes the lane's rows of a page that was read from `start`; answers how many of them nobody wants.
     pub(in crate::relay) fn page(
         &mut self,
         start: Position,
@@ -41,18 +41,24 @@ impl Lane {
         to: TickRef,
         end: Position,
         config: &RelayConfig,
-    ) {
+    ) -> u64 {
         if self.read != start || self.is_void() {
             // The lane was loaded again meanwhile: the page belongs to a time before.
-            return;
+            return 0;
         }
-        for row in rows.into_iter().filter(|row| config.wants(&row.event)) {
+        let mut unwanted = 0;
+        for row in rows {
+            if !config.wants(&row.event) {
+                unwanted += 1;
+                continue;
+            }
             let at = EventRef { key: row.event.order_key(), to, seq: row.seq, id: row.event.id };
             self.bytes += row.event.payload.len();
             self.queue.push_back(Item { from: start.from, at, event: row.event });
         }
         self.read = end;
         self.decide_nothing_waits();
+        unwanted
     }
 
     /// With nothing queued or under way, whatever was read is decided.

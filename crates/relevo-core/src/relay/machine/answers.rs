@@ -125,21 +125,14 @@ impl Relay {
         self.trouble.busy();
         let Some(to) = page.to else { return self.readers.quiet(reading.start, now) };
         self.readers.busy();
-        self.counts.filtered +=
-            page.rows.iter().filter(|row| !self.config.wants(&row.event)).count() as u64;
         let mut by_lane: BTreeMap<u16, Vec<Row>> = BTreeMap::new();
         for row in page.rows {
             by_lane.entry(row.lane).or_default().push(row);
         }
         for (number, token) in reading.lanes {
             if let Some(lane) = self.lanes.get_mut(&number).filter(|lane| lane.token == token) {
-                lane.page(
-                    reading.start,
-                    by_lane.remove(&number).unwrap_or_default(),
-                    to,
-                    page.end,
-                    &self.config,
-                );
+                let rows = by_lane.remove(&number).unwrap_or_default();
+                self.counts.filtered += lane.page(reading.start, rows, to, page.end, &self.config);
             }
         }
     }

@@ -22,6 +22,11 @@ pub const BROKER_CAPABILITIES: &[BrokerCapability] = &[
         "a publish that fails makes all later ones of its key fail, so several may be under way",
         |can| can.failure_fails_later,
     ),
+    (
+        "down_if_nothing_is_taken",
+        "several events in a row that are refused for now or not answered, and none stored, mean that it is down",
+        |can| can.down_if_nothing_is_taken,
+    ),
     ("drops_duplicates", "a second copy of an id, soon after the first, is dropped", |can| {
         can.drops_duplicates
     }),

@@ -79,6 +79,7 @@ impl Journal {
             self.decided(subscriber, id, now, End::Skipped);
         }
         self.skipped[subscriber] += change.skips.len() as u64;
+        self.died[subscriber] += change.deaths.len() as u64;
         change.settled.iter().for_each(|event| self.parked(subscriber, event.id, false));
         change.waiting.iter().for_each(|event| self.parked(subscriber, event.id, true));
     }

@@ -123,14 +123,16 @@ pub(super) struct Journal {
     pub(super) violation: Option<Violation>,
     /// How many skips each subscription noted, whatever a crash took back of them.
     pub(super) skipped: Vec<u64>,
+    /// How many dead letters, likewise.
+    pub(super) died: Vec<u64>,
     /// The ids that landed events were published with, by their ids in the consumer's log.
     pub(super) originals: BTreeMap<EventId, EventId>,
 }
 
 impl Journal {
     pub(super) fn new(subscribers: Vec<Subscriber>) -> Self {
-        let skipped = vec![0; subscribers.len()];
-        Self { subscribers, skipped, ..Self::default() }
+        let none = vec![0; subscribers.len()];
+        Self { subscribers, skipped: none.clone(), died: none, ..Self::default() }
     }
 
     pub(super) fn subscriber(&self, name: &str) -> usize {
