@@ -1,3 +1,4 @@
+use super::landing::assert_all_settled;
 use super::{Both, end};
 use crate::script::{Act, Script};
 use crate::world::{Terms, by_key, effects, quick};
@@ -12,6 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const STEP: Duration = Duration::from_millis(300);
+
+/// As long as RabbitMQ's ladder has a rung for.
+const RUNG: Duration = Duration::from_secs(2);
 
 fn left_to_broker(policy: RetryPolicy) -> Terms {
     Terms { at_broker: Some(policy), ..quick().into() }
@@ -84,6 +88,39 @@ pub async fn a_retry_keeps_its_place_where_the_broker_says_so_and_only_there(
     let order = if keeps { ["0", "1", "2"] } else { ["1", "2", "0"] };
     assert_eq!(by_key(&rows)["k"], order);
     end(consuming).await;
+    assert_nothing_landed(both).await
+}
+
+/// By a ladder of queues in RabbitMQ. It waits there, and not in who failed: another gets it, and no earlier.
+pub async fn what_waits_at_the_broker_is_overtaken_by_its_key_and_takes_effect_once(
+    both: &Both<'_>,
+) -> Result<()> {
+    let script = Script::new(|event, attempt| match event.payload == "0" && attempt == 1 {
+        true => Act::Fail("not yet"),
+        false => Act::Done,
+    });
+    // A transaction for each message: one that they share would ask again at once, each alone.
+    let script = script.slow();
+    let subscriber = both.delaying()?;
+    let can = subscriber.capabilities();
+    assert!(can.delays_at_broker && !can.order_on_retry, "{can:?}");
+    let events: Vec<_> = (0..2).map(|n| both.event("k", n)).collect();
+    both.store(&events).await;
+    let terms = || left_to_broker(RetryPolicy::ladder([RUNG, RUNG, RUNG]));
+    let first = both.consume_on(subscriber.clone(), terms(), &script).await;
+    let is_there = async || !both.world.effects().await.is_empty();
+    eventually("an effect", async || is_there().await.then_some(())).await;
+    end(first).await;
+    let second = both.consume_on(subscriber, terms(), &script).await;
+    let rows = effects(&*both.world, 2).await;
+    assert_eq!(by_key(&rows)["k"], ["1", "0"], "order is lost, as the broker says");
+    end(second).await;
+    let asked = script.times(events[0].id);
+    assert!(asked.len() == 2 && asked[1] - asked[0] >= RUNG, "{asked:?}");
+    assert_eq!(script.attempts(events[1].id), 1);
+    assert_all_settled(both).await;
+    assert_eq!(both.world.effects().await, rows, "nothing twice");
+    assert!(both.broker.dead().await?.is_empty());
     assert_nothing_landed(both).await
 }
 

@@ -60,7 +60,7 @@ async fn store_in_turn(both: &Both<'_>, events: &[Event]) {
 }
 
 /// The broker has nothing to deliver; for certain where nobody consumes.
-async fn assert_all_settled(both: &Both<'_>) {
+pub(super) async fn assert_all_settled(both: &Both<'_>) {
     eventually("the broker was told of everything", async || {
         (both.broker.unsettled().await.ok()? == 0).then_some(())
     })

@@ -44,6 +44,7 @@ macro_rules! once_cases {
             what_a_handler_publishes_is_published_if_its_effect_is_there_and_only_then: publishes consumes,
             what_fails_is_tried_again_by_the_broker_and_ends_in_its_dead_letters: publishes consumes,
             a_retry_keeps_its_place_where_the_broker_says_so_and_only_there: publishes consumes,
+            what_waits_at_the_broker_is_overtaken_by_its_key_and_takes_effect_once: publishes consumes delays_at_broker,
             a_consumer_says_at_its_start_that_order_is_not_kept: publishes consumes,
             consumers_that_come_and_go_do_everything_once_and_in_order: publishes consumes exclusive_sources,
             a_source_that_goes_when_its_messages_came_is_worked_once: publishes consumes,
@@ -121,6 +122,11 @@ impl<'r> Both<'r> {
     /// The same, where each source has one consumer at a time.
     fn exclusive(&self) -> Result<Arc<dyn Subscriber>> {
         self.broker.subscriber(suite::Consuming::at_most(20).exclusively())
+    }
+
+    /// The same as the first, where what is to come again later waits at the broker.
+    fn delaying(&self) -> Result<Arc<dyn Subscriber>> {
+        self.broker.subscriber(suite::Consuming::at_most(20).delays_at_broker())
     }
 
     async fn consume(&self, subscriber: impl Subscriber, script: &Script) -> Consuming {

@@ -1,5 +1,6 @@
 //! `relevo run` with a real Kafka behind `kafka://` and `kafkas://`.
 
+use crate::secrets::shows;
 use crate::support::{Daemon, configure, eventually, publish, run_cli, store};
 use relevo_brokers::kafka::{KafkaConfig, KafkaConsumer, KafkaSubscriber};
 use relevo_core::broker::{Incoming, Received, Settle, Subscriber};
@@ -33,8 +34,26 @@ pub(crate) async fn messages(url: &str, topic: &str, count: usize) -> Vec<Incomi
     all
 }
 
+/// A server with TLS whose user `teller` has this password and may do everything.
+pub(crate) async fn with_teller(password: &str) -> Option<Kafka> {
+    let certificates = services::require(Certificates::shared())?;
+    let options = KafkaOptions::new().tls(&certificates).user("teller", password);
+    let options = options.setting("super.users", "User:ANONYMOUS;User:relevo;User:teller");
+    let started = tokio::task::spawn_blocking(move || Kafka::start_with(&options)).await;
+    services::require(started.unwrap())
+}
+
+/// Whom to believe, as a key of relevo.toml.
+pub(crate) fn authority(server: &Kafka) -> String {
+    format!("ca_file = {}\n", quoted(&server.tls_files().unwrap().ca))
+}
+
+fn quoted(path: &Path) -> String {
+    format!("{:?}", path.display().to_string())
+}
+
 /// relevo.toml with a broker `hook` at `url`, its `options`, and a topic of three partitions.
-fn with_topic(folder: &Path, url: &str, options: &str, topic: &str) {
+pub(crate) fn with_topic(folder: &Path, url: &str, options: &str, topic: &str) {
     let topology = format!("[topology.hook.topics.\"{topic}\"]\npartitions = 3\n");
     configure(folder, url, &topology);
     let file = folder.join("relevo.toml");
@@ -110,28 +129,25 @@ async fn a_topic_that_is_not_there_is_a_dead_letter_with_its_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_way_to_log_in_is_a_matter_of_configuration() {
-    let Some(certificates) = services::require(Certificates::shared()) else { return };
-    let options = KafkaOptions::new().tls(&certificates);
-    let started = tokio::task::spawn_blocking(move || Kafka::start_with(&options)).await;
-    let Some(server) = services::require(started.unwrap()) else { return };
-    let files = server.tls_files().unwrap();
-    let quoted = |path: &Path| format!("{:?}", path.display().to_string());
-    let authority = format!("ca_file = {}\n", quoted(&files.ca));
+    const PASSWORD: &str = "Nd6-scram-lets-in-Wy27";
+    let Some(server) = with_teller(PASSWORD).await else { return };
+    let (authority, files) = (authority(&server), server.tls_files().unwrap());
     let certificate = format!(
         "{authority}client_cert = {}\nclient_key = {}\n",
         quoted(&files.certificate),
         quoted(&files.key)
     );
-    let scram = format!("kafkas://relevo:relevo@{}", server.scram_bootstrap().unwrap());
+    let scram = format!("kafkas://teller:{PASSWORD}@{}", server.scram_bootstrap().unwrap());
     let mutual = format!("kafkas://{}", server.mtls_bootstrap().unwrap());
     for (url, keys) in [(scram, authority), (mutual, certificate)] {
         let folder = tempfile::tempdir().unwrap();
         with_topic(folder.path(), &url, &keys, "order.placed");
         apply(folder.path()).await;
         let store = store(folder.path()).await;
-        let daemon = Daemon::start(folder.path(), &[]).await;
+        let everything = [("RELEVO_LOG", "trace")];
+        let daemon = Daemon::start_with(folder.path(), &[], &everything).await;
         publish(&store, "k", 1).await;
         all_confirmed(&daemon, 1.0).await;
-        assert!(!daemon.said().contains("relevo:relevo"), "a password: {}", daemon.said());
+        assert!(!shows(&daemon.said(), PASSWORD), "a password: {}", daemon.said());
     }
 }

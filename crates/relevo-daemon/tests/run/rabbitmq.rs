@@ -1,9 +1,11 @@
-//! `relevo run` with a real RabbitMQ behind `amqp://`.
+//! `relevo run` with a real RabbitMQ behind `amqp://` and `amqps://`.
 
-use crate::isolation::ten_wait_for;
-use crate::support::{Daemon, configure, eventually, publish, store};
+use crate::isolation::{metric, ten_wait_for};
+use crate::support::{Daemon, configure, eventually, publish, run_cli, store};
 use relevo_core::dead_letters::Operate;
-use relevo_testkit::services::{self, Proxy, RabbitMq};
+use relevo_testkit::services::{
+    self, Certificates, ClientCertificates, Proxy, RabbitMq, RabbitMqOptions,
+};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -29,10 +31,15 @@ impl Shop {
         Some(Self::on(Arc::new(services::require(started)?)))
     }
 
-    fn on(server: Arc<RabbitMq>) -> Self {
+    /// A virtual host with nothing in it yet.
+    fn empty(server: Arc<RabbitMq>) -> Self {
         let url = server.fresh_vhost().unwrap();
         let vhost = url.rsplit('/').next().unwrap().to_owned();
-        let shop = Self { server, url, vhost };
+        Self { server, url, vhost }
+    }
+
+    fn on(server: Arc<RabbitMq>) -> Self {
+        let shop = Self::empty(server);
         shop.put("exchanges", "/events", &json!({"type": "topic", "durable": true}));
         shop.put(
             "queues",
@@ -60,6 +67,20 @@ impl Shop {
             let answer = self.server.api("POST", &path, &look.to_string()).ok()?;
             let messages: Vec<Value> = serde_json::from_str(&answer).ok()?;
             (messages.len() >= count).then_some(messages)
+        })
+        .await
+    }
+
+    /// Who is connected, once the broker tells: the user, the way of the login, and whether it is by TLS.
+    async fn logins(&self) -> Vec<Value> {
+        let path = format!("/api/vhosts/{}/connections", self.vhost);
+        eventually("the broker tells who is there", || async {
+            let answer = self.server.api("GET", &path, "").ok()?;
+            let all: Vec<Value> = serde_json::from_str(&answer).ok()?;
+            let login = |it: &Value| json!([it["user"], it["auth_mechanism"], it["ssl"]]);
+            let logins: Vec<Value> = all.iter().map(login).collect();
+            let is_told = |it: &Value| it.as_array().unwrap().iter().all(|part| !part.is_null());
+            (!logins.is_empty() && logins.iter().all(is_told)).then_some(logins)
         })
         .await
     }
@@ -186,4 +207,61 @@ async fn sigterm_waits_no_longer_for_confirms_than_the_configuration_says() {
     let messages = shop.messages(2 * HELD - 1).await;
     let numbers: BTreeSet<&str> = messages.iter().filter_map(|m| m["payload"].as_str()).collect();
     assert_eq!((messages.len(), numbers.len()), (2 * HELD - 1, HELD));
+}
+
+/// A server whose port with TLS lets clients speak without a certificate, too: it is the login that refuses.
+async fn with_tls() -> Option<Arc<RabbitMq>> {
+    let certificates = services::require(Certificates::shared())?;
+    let options = RabbitMqOptions::new().tls(&certificates, ClientCertificates::Optional);
+    let started = tokio::task::spawn_blocking(move || RabbitMq::start_with(&options)).await;
+    services::require(started.unwrap()).map(Arc::new)
+}
+
+/// A broker `rabbit` with these keys, and an exchange and a queue that `relevo topology` is to make there.
+fn by_tls(folder: &Path, url: &str, keys: &str) {
+    let broker = format!(
+        "[broker.rabbit]\nurl = \"{url}\"\nexchange = \"events\"\n{keys}\
+         [subscription.rabbit]\nstore = \"shop\"\nto = \"rabbit\"\n\
+         [topology.rabbit.exchanges.events]\n\
+         [topology.rabbit.queues.orders]\nbind = {{ events = [\"order.#\"] }}\n"
+    );
+    configure(folder, "stdout:", &broker);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_way_to_log_in_is_a_matter_of_configuration() {
+    let Some(server) = with_tls().await else { return };
+    let files = server.tls_files().unwrap();
+    let quoted = |path: &Path| format!("{:?}", path.display().to_string());
+    let authority = format!("ca_file = {}\n", quoted(&files.ca));
+    let certificate = format!(
+        "{authority}client_cert = {}\nclient_key = {}\n",
+        quoted(&files.certificate),
+        quoted(&files.key)
+    );
+    let key = std::fs::read_to_string(&files.key).unwrap();
+    let key = key.lines().find(|line| !line.starts_with('-')).unwrap();
+    for (login, parameters, keys, way) in [
+        ("relevo:relevo@", "", authority, "PLAIN"),
+        ("", "?auth_mechanism=external", certificate, "EXTERNAL"),
+    ] {
+        let (folder, shop) = (tempfile::tempdir().unwrap(), Shop::empty(server.clone()));
+        let url = server.tls_url(&shop.url).replace("relevo:relevo@", login) + parameters;
+        by_tls(folder.path(), &url, &keys);
+        let applied = run_cli(folder.path(), &["topology", "apply"]).await;
+        assert_eq!(applied.code, 0, "{way}: {}{}", applied.out, applied.err);
+        let store = store(folder.path()).await;
+        let everything = [("RELEVO_LOG", "trace")];
+        let daemon = Daemon::start_with(folder.path(), &[], &everything).await;
+        publish(&store, "k", 1).await;
+        eventually("it is confirmed", || async {
+            metric(&daemon, "outbox_published_total", "rabbit").await.filter(|n| *n == 1.0)
+        })
+        .await;
+        let logins = shop.logins().await;
+        assert!(logins.iter().all(|it| *it == json!(["relevo", way, true])), "{logins:?}");
+        assert_eq!(shop.messages(1).await[0]["payload"], r#"{"n":1}"#);
+        let said = format!("{}{}{}", daemon.said(), applied.out, applied.err);
+        assert!(!said.contains("relevo:relevo") && !said.contains(key), "a secret: {said}");
+    }
 }
