@@ -22,10 +22,11 @@ impl Publisher for ByHand {
         let mut confirms = Vec::new();
         for _ in events {
             let (answer, answered) = oneshot::channel();
-            // A case that is over asks for nothing more.
-            let _ = self.0.send(answer);
-            let gone = |_| Confirm::Down { error: "the case is over".into() };
-            confirms.push(answered.await.unwrap_or_else(gone));
+            let over = || Confirm::Down { error: "the case is over".into() };
+            confirms.push(match self.0.send(answer) {
+                Ok(()) => answered.await.unwrap_or_else(|_| over()),
+                Err(_) => over(),
+            });
         }
         confirms
     }

@@ -69,12 +69,17 @@ async fn make_queues(rig: &Rig) {
     topology::apply(&config).await.expect("its topology");
 }
 
+/// For tests that kill RabbitMQ: a kill within a second of declaring a quorum queue loses what the queue has confirmed; see
+/// docs/brokers.md.
+async fn make_settled_queues(rig: &Rig) {
+    make_queues(rig).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmq_killed_under_load_loses_nothing_and_tickets_are_accepted_meanwhile() {
     let Some(rig) = Rig::own().await else { return };
-    make_queues(&rig).await;
-    // A kill within a second of declaring a quorum queue loses what the queue has confirmed; see docs/brokers.md.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    make_settled_queues(&rig).await;
     let (api, worker) = (rig.api(), rig.worker("a", PATIENT));
     is_well(&api).await;
     let traffic = Traffic::start(&api.client(), 8, 40);

@@ -1,7 +1,7 @@
 //! RabbitMQ is gone for minutes, not for a moment.
 
 use crate::rig::{Process, Rig};
-use crate::{PATIENT, assert_kept, changes, is_well, make_queues, settled};
+use crate::{PATIENT, assert_kept, changes, is_well, make_settled_queues, settled};
 use axum::http::StatusCode;
 use std::time::{Duration, Instant};
 use ticketflow::traffic::Traffic;
@@ -25,9 +25,7 @@ async fn names_rabbitmq(api: &Process) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn rabbitmq_down_for_minutes_loses_nothing_and_the_api_answers_all_the_time() {
     let Some(rig) = Rig::own().await else { return };
-    make_queues(&rig).await;
-    // A kill within a second of declaring a quorum queue loses what the queue has confirmed; see docs/brokers.md.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    make_settled_queues(&rig).await;
     let (api, worker) = (rig.api(), rig.worker("a", PATIENT));
     is_well(&api).await;
     // Slow: this test is long, and others run beside it.
