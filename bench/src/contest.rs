@@ -29,9 +29,11 @@ pub(crate) struct Contest {
 }
 
 impl Contest {
-    /// Rounds in turn: whatever else the machine does meanwhile falls on all of them.
+    /// Rounds in turn: whatever else the machine does meanwhile falls on all of them. What comes of it is in the file of
+    /// figures when this returns.
     pub(crate) async fn hold(self, arena: &Arena, rounds: usize) -> Result<Results> {
-        let fresh = |contender: &Contender| Turns { name: contender.name, samples: Vec::new() };
+        let fresh =
+            |contender: &Contender| Turns { name: contender.name.to_owned(), samples: Vec::new() };
         let mut turns: Vec<Turns> = self.contenders.iter().map(fresh).collect();
         for round in 0..rounds {
             for (contender, turns) in self.contenders.iter().zip(&mut turns) {
@@ -42,7 +44,9 @@ impl Contest {
                 turns.samples.push(sample);
             }
         }
-        Ok(Results::of(self.name, turns, &self.readings))
+        let results = Results::of(self.name, turns, &self.readings);
+        arena.keep(&results, rounds)?;
+        Ok(results)
     }
 
     fn shown(&self, sample: &Sample) -> String {

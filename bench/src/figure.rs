@@ -2,10 +2,10 @@
 
 use crate::goal::{Goal, Unit};
 use crate::tasks::Outcome;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// One turn of one contender, with what it cost others.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Sample {
     #[serde(flatten)]
     pub(crate) outcome: Outcome,
@@ -79,7 +79,7 @@ impl Reading {
 }
 
 /// A contest that is over.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) name: String,
     pub(crate) contenders: Vec<Turns>,
@@ -87,26 +87,28 @@ pub(crate) struct Results {
 }
 
 /// A contender's turns.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Turns {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) samples: Vec<Sample>,
 }
 
 /// One thing that was read off.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Figure {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) unit: Unit,
     pub(crate) series: Vec<Series>,
 }
 
 /// A contender's line in a figure.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Series {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
+    #[serde(deserialize_with = "number")]
     pub(crate) median: f64,
     /// Half of the distance between the best and the worst, against the median.
+    #[serde(deserialize_with = "number")]
     pub(crate) spread: f64,
     pub(crate) goal: Option<Goal>,
     pub(crate) reached: Option<bool>,
@@ -128,7 +130,18 @@ impl Figure {
             line.goal = *goal;
             line.reached = goal.map(|goal| goal.is_reached(ours, line.median));
         }
-        Figure { name: reading.name, unit: reading.unit, series }
+        Figure { name: reading.name.to_owned(), unit: reading.unit, series }
+    }
+
+    /// For people to read.
+    pub(crate) fn title(&self) -> &str {
+        if self.name.is_empty() { "rate" } else { &self.name }
+    }
+
+    /// Ours to that of another line, if both are numbers.
+    pub(crate) fn ratio(&self, line: usize) -> Option<f64> {
+        let ratio = self.series.first()?.median / self.series.get(line)?.median;
+        Some(ratio).filter(|ratio| line > 0 && ratio.is_finite())
     }
 }
 
@@ -139,7 +152,7 @@ impl Series {
         let median = median(&values);
         let reach = values.last().unwrap_or(&0.0) - values.first().unwrap_or(&0.0);
         let spread = if reach == 0.0 { 0.0 } else { reach / 2.0 / median.max(f64::MIN_POSITIVE) };
-        Series { name: turns.name, median, spread, goal: None, reached: None }
+        Series { name: turns.name.clone(), median, spread, goal: None, reached: None }
     }
 }
 
@@ -150,6 +163,11 @@ impl Turns {
         samples.sort_by(|a, b| of(a).total_cmp(&of(b)));
         samples.get(samples.len().saturating_sub(1) / 2).copied()
     }
+}
+
+/// JSON has no word for what is not a number.
+fn number<'de, D: Deserializer<'de>>(value: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or(f64::NAN))
 }
 
 fn median(sorted: &[f64]) -> f64 {
@@ -168,7 +186,7 @@ mod tests {
         let outcome =
             |rate: &f64| Outcome { events: *rate as u64, seconds: 1.0, ..Outcome::default() };
         let sample = |rate| Sample { outcome: outcome(rate), ..Sample::default() };
-        Turns { name: "x", samples: rates.iter().map(sample).collect() }
+        Turns { name: "x".into(), samples: rates.iter().map(sample).collect() }
     }
 
     fn series(rates: &[f64]) -> Series {

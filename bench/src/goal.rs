@@ -1,9 +1,9 @@
 //! What a figure is counted in, and what is to be reached.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a figure is counted in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
     EventsPerSecond,
@@ -14,6 +14,7 @@ pub(crate) enum Unit {
     Megabytes,
     Percent,
     PerEvent,
+    Times,
 }
 
 impl Unit {
@@ -27,6 +28,7 @@ impl Unit {
             Unit::Megabytes => "MB",
             Unit::Percent => "% of a core",
             Unit::PerEvent => "per event",
+            Unit::Times => "×",
         }
     }
 
@@ -47,7 +49,7 @@ impl Unit {
 }
 
 /// What is to be reached: by ours against another contender, or by ours alone.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
     /// Ours is at least this part of the other.

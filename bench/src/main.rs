@@ -7,8 +7,9 @@
 //! - [`tasks`]: what a contender does, in a process of its own, so that its CPU time and memory are its own
 //! - [`arena`]: the servers, the seeded logs, and what they cost meanwhile
 //! - [`judge`]: nothing lost, nothing twice, in order, after every single run
-//! - [`cost`], [`report`]: CPU time and memory of processes; the table and the JSON
-//! - [`picture`]: SVGs from that JSON
+//! - [`cost`], [`report`]: CPU time and memory of processes; the table on the terminal
+//! - [`ledger`], [`machine`]: the JSON, written after every contest; what it was measured on
+//! - [`picture`]: SVGs and tables from that JSON
 
 mod arena;
 mod contest;
@@ -17,6 +18,8 @@ mod cost;
 mod figure;
 mod goal;
 mod judge;
+mod ledger;
+mod machine;
 mod picture;
 mod report;
 mod tasks;
@@ -24,6 +27,7 @@ mod tasks;
 use anyhow::Result;
 use clap::Parser;
 use contests::What;
+use ledger::Ledger;
 use std::path::PathBuf;
 
 /// Measures Relevo against the bare parts. Figures are ratios of contenders that took turns in one run.
@@ -39,13 +43,14 @@ pub(crate) struct Cli {
     /// How often each contender takes its turn.
     #[arg(long)]
     rounds: Option<usize>,
-    /// Where the figures go as JSON.
-    #[arg(long, default_value = "target/bench/figures.json")]
-    json: PathBuf,
-    /// Measures nothing: draws the pictures of such a file.
+    /// Where the figures go as JSON: target/bench/figures.json if it is long, otherwise target/bench/short.json. Long runs
+    /// of this or that fill one file together.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Measures nothing: draws the pictures and writes the tables of such a file.
     #[arg(long, value_name = "FILE")]
     draw: Option<PathBuf>,
-    /// Where pictures go.
+    /// Where pictures and tables go.
     #[arg(long, default_value = "target/bench")]
     into: PathBuf,
     /// A contender's own process.
@@ -64,10 +69,13 @@ async fn main() -> Result<()> {
     if let Some(json) = &cli.draw {
         return picture::draw(json, &cli.into);
     }
+    let file = if cli.long { "target/bench/figures.json" } else { "target/bench/short.json" };
+    let json = cli.json.unwrap_or_else(|| file.into());
+    let ledger = Ledger::open(&json, cli.long)?;
     let size = contests::Size::of(cli.long, cli.rounds);
-    let (results, run) = contests::run(&cli.what, size).await?;
+    let (results, run) = contests::run(&cli.what, size, ledger).await?;
     report::print(&results);
     report::warn(&run);
-    report::write(&cli.json, &results, &run)?;
-    picture::draw(&cli.json, &cli.into)
+    println!("\nevery sample: {}", json.display());
+    picture::draw(&json, &cli.into)
 }

@@ -1,8 +1,6 @@
-//! The table for people and the JSON for everything else.
+//! The table on the terminal.
 
 use crate::figure::{Figure, Results, Sample, Series};
-use anyhow::{Context, Result};
-use std::path::Path;
 
 /// A table a figure: who, how much, how that compares, and once a contest what it cost.
 pub(crate) fn print(results: &[Results]) {
@@ -17,7 +15,7 @@ pub(crate) fn print(results: &[Results]) {
                 println!("  {}", COSTS);
                 contest.contenders.iter().for_each(|turns| {
                     let middle = turns.middle(Sample::rate).cloned().unwrap_or_default();
-                    println!("  {}", costs(turns.name, &middle));
+                    println!("  {}", costs(&turns.name, &middle));
                 });
             }
         }
@@ -25,19 +23,16 @@ pub(crate) fn print(results: &[Results]) {
 }
 
 fn heading(figure: &Figure) -> String {
-    let name = if figure.name.is_empty() { "rate" } else { figure.name };
     let better = if figure.unit.higher_is_better() { "more is better" } else { "less is better" };
-    let name = format!("{name} ({better})");
+    let name = format!("{} ({better})", figure.title());
     format!("{name:<34} {:>12} {:>7} {:>7}  goal", figure.unit.label(), "spread", "ratio")
 }
 
 fn compared(figure: &Figure, line: usize, series: &Series) -> String {
-    let ours = figure.series.first().map_or(f64::NAN, |ours| ours.median);
-    let ratio = ours / series.median;
-    let ratio = match line {
-        0 => String::new(),
-        _ if ratio.is_finite() => format!("{ratio:.2}"),
-        _ => "-".to_owned(),
+    let ratio = match figure.ratio(line) {
+        Some(ratio) => format!("{ratio:.2}"),
+        None if line > 0 => "-".to_owned(),
+        None => String::new(),
     };
     let goal = series.goal.map(|goal| goal.show()).unwrap_or_default();
     let reached = match series.reached {
@@ -84,26 +79,6 @@ pub(crate) struct Run {
     pub(crate) missing: Vec<String>,
 }
 
-/// Everything that was measured, with every sample.
-pub(crate) fn write(path: &Path, results: &[Results], run: &Run) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder {
-        std::fs::create_dir_all(folder)?;
-    }
-    let all = serde_json::json!({
-        "long": run.long,
-        "cores": cores(),
-        "release": !cfg!(debug_assertions),
-        "queries_are": run.queries,
-        "missing": run.missing,
-        "contests": results,
-    });
-    std::fs::write(path, serde_json::to_string_pretty(&all)?)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    println!("\nevery sample: {}", path.display());
-    Ok(())
-}
-
 /// What a reader must know before believing a figure.
 pub(crate) fn warn(run: &Run) {
     println!("\nqueries are {}", run.queries);
@@ -118,8 +93,4 @@ pub(crate) fn warn(run: &Run) {
     if cfg!(debug_assertions) {
         println!("not a release build: its figures mean nothing");
     }
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(0, usize::from)
 }

@@ -46,7 +46,7 @@ macro_rules! targets {
 
 targets! {
     adopted_row, 1500, "rows of an outbox table that is its owner's";
-    broker_messages, 1500, "messages of RabbitMQ, NATS and Kafka, headers of any type, and answers";
+    broker_messages, 3000, "messages of RabbitMQ, NATS and Kafka, headers of any type, and what their servers answer";
     broker_urls, 1500, "URLs of brokers, several nodes in one, settings of a client, and what is shown of them";
     cloudevents, 1500, "CloudEvents attributes of a message, by every binding";
     config, 1500, "relevo.toml and the variables that override it, with the retry policies in it";
@@ -61,6 +61,7 @@ targets! {
     publish_arguments, 1500, "what `relevo publish` and `relevo why` are given";
     snapshot, 3000, "PostgreSQL's snapshots, in ticks";
     sqlite_row, 600, "rows that any SQLite client wrote into the log";
+    stored_json, 6000, "what stores keep as JSON: notes of processes, mappings of tables, answers of handlers, ticks";
     terminal, 1500, "events shown on a terminal and as JSON";
     topic_filter, 3000, "topic filters";
     urls, 1500, "URLs of stores and endpoints, and what is shown of them";

@@ -77,6 +77,7 @@ replays!(
     publish_arguments,
     snapshot,
     sqlite_row,
+    stored_json,
     terminal,
     topic_filter,
     urls,

@@ -338,7 +338,7 @@ impl Twins {
         let row = self.client.query_one(&sql, &[&to.number, &to.nonce]).await.unwrap();
         let (real, simulated) = (read_tick(&row), self.db.make_tick(to.nonce).unwrap());
         self.compare_ticks(&real, &simulated);
-        let expected = self.db.read_window(&from.simulated, &simulated, &request).unwrap();
+        let (expected, _) = self.db.read_window(&from.simulated, &simulated, &request).unwrap();
         assert_eq!(told(&page.rows), told(&expected.rows), "seed {}", self.seed);
         self.keep(Twin { real, simulated });
         self.take_as_many_ids().await;
@@ -371,7 +371,7 @@ impl Twins {
         position = start;
         while position.to.is_some() {
             let request = request(position, rows);
-            let page = self.db.read_window(&from.simulated, &to.simulated, &request).unwrap();
+            let (page, _) = self.db.read_window(&from.simulated, &to.simulated, &request).unwrap();
             simulated.extend(told(&page.rows));
             position = page.end;
         }

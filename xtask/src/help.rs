@@ -106,11 +106,12 @@ the JSON say medians, spreads, ratios to the goals, CPU of ours, database and br
                  peers (long only); all of them, if none is named
   --long         long enough for figures. Without it a run is short: it shows that the bench works, no more
   --rounds N     turns of each contender (5 when long)
-  --json FILE    where every sample goes (target/bench/figures.json)
+  --json FILE    where every sample goes (target/bench/figures.json, of a short run short.json); a long run keeps what
+                 earlier ones measured and it does not
 
   instructions   counts the instructions of hot decisions under valgrind and compares them with bench/instructions.txt;
                  more than 2 % above fails. --afresh writes the file anew
-  pictures       draws the SVGs of docs/performance.md from a JSON file
+  pictures       draws the SVGs of docs/performance.md from a JSON file, and writes its tables
 
 examples:
   cargo xtask bench nats --long --rounds 3

@@ -11,17 +11,20 @@
 //! - `fuzz`: every decoder under libFuzzer
 //! - `servers`: the table of real servers, how each is found or fetched
 //! - `docs`: console blocks of the documentation, extracted and run
+//! - `group`: processes that cannot outlive xtask
 //! - `shell`: small helpers around `std::process`
 
 mod args;
 mod bench;
 mod docs;
 mod fuzz;
+mod group;
 mod help;
 mod instructions;
 mod lint;
 mod servers;
 mod shell;
+mod side_by_side;
 mod sim;
 mod stage;
 mod test;

@@ -1,5 +1,6 @@
 //! Small helpers around `std::process` and paths.
 
+use crate::group::end_with_xtask;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -57,7 +58,8 @@ fn name_of(command: &Command) -> String {
 /// Runs a command with its output on the terminal.
 pub(crate) fn loudly(command: &mut Command) -> Result<()> {
     let shown = format!("{command:?}");
-    let status = command.status().with_context(|| format!("cannot start {shown}"))?;
+    let status =
+        end_with_xtask(command)?.status().with_context(|| format!("cannot start {shown}"))?;
     if !status.success() {
         bail!("ended with {status}");
     }

@@ -1,9 +1,10 @@
 //! One stage of a test run: how it went, how long it took, and the line it gets in the final table.
 
+use crate::group::end_with_xtask;
 use crate::shell::{cargo, minutes};
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Tests counted from the result lines of the harness.
@@ -29,7 +30,13 @@ impl Tally {
         }
     }
 
-    fn describe(self) -> String {
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+
+    pub(crate) fn describe(self) -> String {
         let mut text = format!("{} passed", self.passed);
         for (count, what) in [(self.failed, "FAILED"), (self.ignored, "ignored")] {
             if count > 0 {
@@ -75,7 +82,7 @@ impl Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Output {
     Live,
-    /// For a stage that runs beside another: lines of two stages must not mix.
+    /// For tests that run beside others: their lines must not mix.
     WhenDone,
 }
 
@@ -91,13 +98,20 @@ pub(crate) fn cargo_test(targets: &[String], passed_on: &[String]) -> Command {
     command
 }
 
-/// Runs a test command, keeps its lines visible and counts what its result lines say.
-pub(crate) fn run_and_tally(mut command: Command, output: Output) -> Result<String> {
+/// Runs a test command, keeps its lines visible and says what its result lines add up to.
+pub(crate) fn run_and_tally(command: Command, output: Output) -> Result<String> {
+    let (tally, status) = run_and_count(command, output)?;
+    anyhow::ensure!(status.success(), "{} ({status})", tally.describe());
+    Ok(tally.describe())
+}
+
+/// The same in numbers, and how the command ended.
+pub(crate) fn run_and_count(mut command: Command, output: Output) -> Result<(Tally, ExitStatus)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     if output == Output::WhenDone {
         command.stderr(Stdio::piped());
     }
-    let mut child = command.spawn().context("cannot start cargo")?;
+    let mut child = end_with_xtask(&mut command)?.spawn().context("cannot start cargo")?;
     let errors = child.stderr.take().map(|pipe| std::thread::spawn(move || read_all(pipe)));
     let stdout = child.stdout.take().context("stdout is a pipe")?;
     let mut tally = Tally::default();
@@ -107,16 +121,21 @@ pub(crate) fn run_and_tally(mut command: Command, output: Output) -> Result<Stri
         tally.add_line(&line);
         match output {
             Output::Live => println!("{line}"),
-            Output::WhenDone => kept += &(line + "\n"),
+            Output::WhenDone => {
+                // Whoever hangs never is done: then this line names it.
+                if line.contains("has been running for over") {
+                    eprintln!("{line}");
+                }
+                kept += &(line + "\n");
+            }
         }
     }
     let status = child.wait()?;
     if let Some(errors) = errors {
-        eprint!("{}", errors.join().unwrap_or_default());
-        print!("{kept}");
+        // In one piece, so that the lines of whoever runs beside it come before or after.
+        print!("{}{kept}", errors.join().unwrap_or_default());
     }
-    anyhow::ensure!(status.success(), "{} ({status})", tally.describe());
-    Ok(tally.describe())
+    Ok((tally, status))
 }
 
 fn read_all(mut pipe: impl Read) -> String {
@@ -145,6 +164,7 @@ mod tests {
         command.args(["-c", "echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101"]);
         let stage = Stage::run("unit", || run_and_tally(command, Output::WhenDone));
         assert!(stage.failed());
-        assert!(stage.line().contains("1 passed, 1 FAILED"), "{}", stage.line());
+        let line = stage.line();
+        assert!(line.contains("1 passed, 1 FAILED (exit status: 101)"), "{line}");
     }
 }

@@ -6,8 +6,9 @@ use crate::docs;
 use crate::instructions;
 use crate::servers::{self, Cache, Prepared};
 use crate::shell::{env_is_true, loudly, target_folder};
+use crate::side_by_side;
 use crate::sim;
-use crate::stage::{Output, Stage, cargo_test, run_and_tally};
+use crate::stage::{Output, Stage, cargo_test, run_and_count, run_and_tally};
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -77,7 +78,7 @@ impl Round<'_> {
         let mut stages = Vec::new();
         if self.options.wants(Only::Unit) {
             let targets = ["--lib".to_owned(), "--bins".to_owned()];
-            stages.push(Stage::run("unit", || self.cargo(&targets, Output::Live)));
+            stages.push(Stage::run("unit", || self.cargo(&targets)));
         }
         // Integration tests mostly wait for servers, the simulator only computes: side by side
         // they take the time of the longer one.
@@ -93,7 +94,7 @@ impl Round<'_> {
         }
         if self.options.wants(Only::Docs) {
             let targets = ["--doc".to_owned()];
-            stages.push(Stage::run("doc tests", || self.cargo(&targets, Output::Live)));
+            stages.push(Stage::run("doc tests", || self.cargo(&targets)));
             stages.push(Stage::run("docs", || self.console_blocks()));
         }
         stages
@@ -101,11 +102,14 @@ impl Round<'_> {
 
     fn integration(&self) -> Stage {
         Stage::run("integration", || {
-            let targets = named(test_targets()?.into_iter());
-            if targets.is_empty() {
-                return Ok("nothing there yet".to_owned());
+            // Whoever asks for some tests, or for their output, wants to see it as it comes.
+            if !self.options.passed_on.is_empty() {
+                return self.cargo(&["--test".to_owned(), "*".to_owned()]);
             }
-            self.cargo(&targets, Output::Live)
+            side_by_side::run(test_targets()?, |target| {
+                let named = ["--test".to_owned(), target.to_owned()];
+                run_and_count(self.command(&named), Output::WhenDone)
+            })
         })
     }
 
@@ -138,10 +142,14 @@ impl Round<'_> {
         }
     }
 
-    fn cargo(&self, targets: &[String], output: Output) -> Result<String> {
+    fn cargo(&self, targets: &[String]) -> Result<String> {
+        run_and_tally(self.command(targets), Output::Live)
+    }
+
+    fn command(&self, targets: &[String]) -> Command {
         let mut command = cargo_test(targets, &self.options.passed_on);
         self.give_to(&mut command);
-        run_and_tally(command, output)
+        command
     }
 
     fn console_blocks(&self) -> Result<String> {
@@ -182,10 +190,6 @@ fn test_targets() -> Result<Vec<String>> {
     names.sort();
     names.dedup();
     Ok(names)
-}
-
-fn named(targets: impl Iterator<Item = String>) -> Vec<String> {
-    targets.flat_map(|name| ["--test".to_owned(), name]).collect()
 }
 
 fn files_in(folder: &Path) -> Vec<PathBuf> {

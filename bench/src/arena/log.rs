@@ -1,22 +1,25 @@
 //! A database with Relevo's schema and exactly the events of a plan.
 
 use crate::judge;
-use crate::tasks::{Plan, connect};
+use crate::tasks::{FILL_CLASSIC, Plan, connect};
 use anyhow::{Context, Result};
 use relevo::postgres::PostgresStore;
-use relevo::{Operate, Start, Store, Subscription};
+use relevo::{Operate, Retention, Start, Store, Subscription};
 use std::sync::atomic::{AtomicI64, Ordering};
 use tokio_postgres::Client;
 
 /// Rows of one seeding transaction.
 const SEED_ROWS: u64 = 50_000;
+/// Upkeep comes after so many of them: less than the segments that a log begins with have room for.
+const UPKEEP_ROWS: u64 = 8 * SEED_ROWS;
 
 /// Tables of the contenders, beside Relevo's own.
 const TABLES: &str = "
     CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50);
     CREATE TABLE orders (id bigserial PRIMARY KEY, account int NOT NULL, amount bigint NOT NULL);
     CREATE TABLE bare (seq bigserial PRIMARY KEY, id uuid NOT NULL, topic text NOT NULL, key text, headers jsonb NOT NULL, payload bytea NOT NULL, created_at timestamptz NOT NULL DEFAULT clock_timestamp());
-    CREATE TABLE bare_cursor (seq bigint NOT NULL); INSERT INTO bare_cursor VALUES (0);
+    CREATE TABLE bare_cursor (number int PRIMARY KEY, seq bigint NOT NULL) WITH (fillfactor = 50);
+    INSERT INTO bare_cursor SELECT n, 0 FROM generate_series(0, 63) n;
     CREATE TABLE effects (n bigserial PRIMARY KEY, event uuid NOT NULL, payload bytea NOT NULL);
     INSERT INTO account SELECT n, 0 FROM generate_series(0, 9999) n";
 
@@ -58,8 +61,11 @@ impl Log {
             keys = plan.keys,
             rest = plan.bytes.saturating_sub(judge::STAMP),
         );
-        let mut at = 0;
+        let mut at = 0u64;
         while at < plan.events {
+            if at.is_multiple_of(UPKEEP_ROWS) {
+                upkeep(&self.url).await?;
+            }
             let to = (at + SEED_ROWS).min(plan.events);
             self.client.execute(&sql, &[&(at as i64), &(to as i64 - 1)]).await?;
             at = to;
@@ -86,10 +92,11 @@ impl Log {
     /// The same events in the table that most teams have.
     pub(crate) async fn fill_classic(&self) -> Result<()> {
         let fresh = "DROP TABLE IF EXISTS classic;
-            CREATE TABLE classic (id bigserial PRIMARY KEY, topic text NOT NULL, key text, headers jsonb NOT NULL, payload bytea NOT NULL, created_at timestamptz NOT NULL, published_at timestamptz);
-            INSERT INTO classic (topic, key, headers, payload, created_at) SELECT topic, key, headers, payload, created_at FROM relevo.outbox ORDER BY seq;
-            CREATE INDEX classic_pending ON classic (id) WHERE published_at IS NULL";
+            CREATE TABLE classic (id bigserial PRIMARY KEY, topic text NOT NULL, key text, headers jsonb NOT NULL, payload bytea NOT NULL, created_at timestamptz NOT NULL, published_at timestamptz)";
         self.client.batch_execute(fresh).await?;
+        self.client.batch_execute(FILL_CLASSIC).await?;
+        let index = "CREATE INDEX classic_pending ON classic (id) WHERE published_at IS NULL";
+        self.client.batch_execute(index).await?;
         Ok(self.client.batch_execute("VACUUM ANALYZE classic").await?)
     }
 
@@ -97,4 +104,12 @@ impl Log {
         let empty = "TRUNCATE effects RESTART IDENTITY; UPDATE bare_cursor SET seq = 0";
         Ok(self.client.batch_execute(empty).await?)
     }
+}
+
+/// What a running relay does once a minute: segments ahead of the rows to come. Without it many rows end in the default
+/// segment, and the first relay that is timed has to lead the log out of it.
+pub(super) async fn upkeep(url: &str) -> Result<()> {
+    let store = PostgresStore::connect(url).await?;
+    store.upkeep(&Retention::default()).await.context("upkeep of the log")?;
+    Ok(())
 }

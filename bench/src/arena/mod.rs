@@ -5,23 +5,28 @@
 //! - [`fair`]: bare clients and Relevo's adapters write the same
 //! - [`peer`]: the table that peers relay
 //! - [`meter`]: CPU time, WAL, dead tuples and queries
+//! - [`versions`]: which servers these are
 
 mod brokers;
 mod fair;
 mod log;
 mod meter;
 mod peer;
+mod versions;
 
 pub(crate) use brokers::{fill, receive};
 pub(crate) use log::Log;
 pub(crate) use meter::{Meter, queries};
+pub(crate) use versions::debezium;
 
+use crate::figure::Results;
+use crate::ledger::Ledger;
 use crate::tasks::{Driver, Plan, Task, open_sqlite};
 use anyhow::{Context, Result};
 use relevo::Operate;
 use relevo::sqlite::SqliteStore;
 use relevo_testkit::services::{self, Kafka, Nats, Postgres, PostgresOptions, RabbitMq};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Everything contenders meet in.
 pub(crate) struct Arena {
@@ -31,13 +36,15 @@ pub(crate) struct Arena {
     nats: OnceLock<Option<Nats>>,
     rabbitmq: OnceLock<Option<RabbitMq>>,
     kafka: OnceLock<Option<Kafka>>,
+    /// What this run could not have.
     missing: Mutex<Vec<String>>,
+    ledger: Mutex<Ledger>,
     folder: std::path::PathBuf,
 }
 
 impl Arena {
     /// A server that waits for its disk, as one in production does.
-    pub(crate) async fn open() -> Result<Arena> {
+    pub(crate) async fn open(mut ledger: Ledger) -> Result<Arena> {
         let options = PostgresOptions::new(15)
             .durable()
             .setting("shared_buffers", "512MB")
@@ -48,11 +55,14 @@ impl Arena {
         let main = Log::create(postgres.create_database()?).await?;
         let main = count_statements(&postgres, main).await?;
         let queries_are = meter::queries_are(&main.client).await?;
+        let version = main.client.query_one("SHOW server_version", &[]).await?;
+        ledger.has("PostgreSQL", Some(version.get(0)));
+        ledger.queries_are(queries_are);
         let folder = std::env::temp_dir().join(format!("relevo-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let (nats, rabbitmq, kafka) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let missing = Mutex::default();
-        Ok(Arena { postgres, main, queries_are, nats, rabbitmq, kafka, missing, folder })
+        let (missing, ledger) = (Mutex::default(), Mutex::new(ledger));
+        Ok(Arena { postgres, main, queries_are, nats, rabbitmq, kafka, missing, ledger, folder })
     }
 
     /// Another database on the same server.
@@ -66,29 +76,57 @@ impl Arena {
 
     /// NATS, started when it is first needed; `None` if it is not on this machine, which is told in the end.
     pub(crate) fn nats(&self) -> Option<&Nats> {
-        self.nats.get_or_init(|| self.had("NATS", Nats::start())).as_ref()
+        self.nats.get_or_init(|| self.had("NATS", Nats::start(), versions::nats)).as_ref()
     }
 
     pub(crate) fn rabbitmq(&self) -> Option<&RabbitMq> {
-        self.rabbitmq.get_or_init(|| self.had("RabbitMQ", RabbitMq::start())).as_ref()
+        let start = || self.had("RabbitMQ", RabbitMq::start(), versions::rabbitmq);
+        self.rabbitmq.get_or_init(start).as_ref()
     }
 
     pub(crate) fn kafka(&self) -> Option<&Kafka> {
-        self.kafka.get_or_init(|| self.had("Apache Kafka", Kafka::start())).as_ref()
+        let start = || self.had("Apache Kafka", Kafka::start(), versions::kafka);
+        self.kafka.get_or_init(start).as_ref()
     }
 
-    fn had<T>(&self, name: &str, server: services::Result<T>) -> Option<T> {
+    fn had<T>(
+        &self,
+        name: &str,
+        server: services::Result<T>,
+        version: fn(&T) -> Option<String>,
+    ) -> Option<T> {
         let server = services::require(server);
-        if server.is_none() {
-            self.lacks(format!("{name} is not on this machine"));
+        match &server {
+            Some(server) => self.has(name, version(server)),
+            None => self.lacks(name, format!("{name} is not on this machine")),
         }
         server
     }
 
+    /// Something can be measured here.
+    pub(crate) fn has(&self, name: &str, version: Option<String>) {
+        self.ledger().has(name, version);
+    }
+
     /// Something cannot be measured here: named, never faked.
-    pub(crate) fn lacks(&self, what: String) {
-        eprintln!("COULD NOT BE HAD: {what}");
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    pub(crate) fn lacks(&self, name: &str, why: String) {
+        eprintln!("COULD NOT BE HAD: {why}");
+        self.ledger().lacks(name, &why);
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).push(why);
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A contest is over: its figures are safe.
+    pub(crate) fn keep(&self, results: &Results, rounds: usize) -> Result<()> {
+        self.ledger().keep(results, rounds)
+    }
+
+    /// With what was had and what was not, even if nothing was measured.
+    pub(crate) fn close_ledger(&self) -> Result<()> {
+        self.ledger().write()
     }
 
     pub(crate) fn missing(&self) -> Vec<String> {
@@ -125,8 +163,11 @@ impl Arena {
         Ok(format!("sqlite:{}", file.display()))
     }
 
-    /// What a turn needs before it is timed.
+    /// What a turn needs before it is timed. Upkeep too: writers of the turns before have used segments up.
     pub(crate) async fn prepare(&self, task: &Task) -> Result<()> {
+        if let Some(url) = postgres_of(task) {
+            log::upkeep(url).await?;
+        }
         match task {
             Task::Classic { .. } => {
                 self.main.trim().await?;
@@ -162,8 +203,7 @@ impl Arena {
     }
 
     pub(crate) async fn meter(&self, task: &Task) -> Result<Meter> {
-        let url = task.url().filter(|url| url.starts_with("postgres"));
-        self.counters(url.unwrap_or(&self.main.url)).await
+        self.counters(postgres_of(task).unwrap_or(&self.main.url)).await
     }
 
     /// Reads back what a broker has, and clears it away.
@@ -190,6 +230,11 @@ impl Drop for Arena {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The PostgreSQL database it works on.
+fn postgres_of(task: &Task) -> Option<&str> {
+    task.url().filter(|url| url.starts_with("postgres"))
 }
 
 /// Statements can be counted where the server comes with the extension, which has to be there from its start.

@@ -31,7 +31,7 @@ fn contenders(url: &str, plan: Plan) -> Vec<Contender> {
     vec![
         Contender::new("relevo", move |_| relay(&ours, plan, With::default())),
         Contender::new("COPY TO, binary", move |_| Task::Copy { url: copied.clone(), plan }),
-        Contender::new("SKIP LOCKED + UPDATE", move |_| classic(&marked, plan, false)),
+        Contender::new("SKIP LOCKED + UPDATE", move |_| classic(&marked, plan, None)),
     ]
 }
 
@@ -41,6 +41,6 @@ pub(super) fn relay(url: &str, plan: Plan, with: With) -> Task {
     Task::Relay { url, plan, sink: Sink::Null, subscription, with }
 }
 
-pub(super) fn classic(url: &str, plan: Plan, held: bool) -> Task {
-    Task::Classic { url: url.to_owned(), plan, batch: 1000, held }
+pub(super) fn classic(url: &str, plan: Plan, held_s: Option<u64>) -> Task {
+    Task::Classic { url: url.to_owned(), plan, batch: 1000, held_s }
 }

@@ -89,33 +89,48 @@ async fn after_all_there_is(log: &Log, plan: Plan, rounds: usize) -> Result<Vec<
     Ok(tasks)
 }
 
-/// A transaction is open all the time, and its events come late; the classic relay under the same.
+/// A transaction is open for minutes, and its events come late; the classic relay under the same. The log is drained
+/// again and again meanwhile: what decays is seen in the last drain.
 async fn held(arena: &Arena, size: Size) -> Result<Results> {
-    let plan = Plan { events: size.events, keys: size.keys, bytes: 256 };
+    let plan = Plan { events: size.events / 2, keys: size.keys, bytes: 256 };
     arena.main.seed(plan).await?;
     let url = || arena.main.url.clone();
-    let late = (size.events / 100).clamp(1, 1000);
+    let late = (plan.events / 100).clamp(1, 1000);
     let (ours, clean, marked, marked_too) = (url(), url(), url(), url());
-    let with = With { late, ..With::default() };
+    let with = With { late, held_s: size.held_s, ..With::default() };
+    let several = With { again: 4, ..With::default() };
     let contest = Contest {
-        name: format!("a transaction held open, {late} late events in it"),
+        name: format!("a transaction held open for {} s, {late} late events in it", size.held_s),
         contenders: vec![
             Contender::new("relevo, held", move |_| relay(&ours, plan, with)),
-            Contender::new("relevo, clean", move |_| relay(&clean, plan, With::default())),
-            Contender::new("SKIP LOCKED, held", move |_| classic(&marked, plan, true)),
-            Contender::new("SKIP LOCKED, clean", move |_| classic(&marked_too, plan, false)),
+            Contender::new("relevo, clean", move |_| relay(&clean, plan, several)),
+            Contender::new("SKIP LOCKED, held", move |_| classic(&marked, plan, Some(size.held_s))),
+            Contender::new("SKIP LOCKED, clean", move |_| classic(&marked_too, plan, None)),
         ],
-        readings: vec![
-            Reading::rate([Some(Goal::AtLeast(0.95)), None, None]),
-            Reading::own(
-                "late events, after their commit",
-                Unit::Millis,
-                |s| s.value("late_ms"),
-                None,
-            ),
-        ],
+        readings: held_readings(),
     };
-    contest.hold(arena, size.rounds).await
+    contest.hold(arena, size.rounds.min(2)).await
+}
+
+/// A clean run has one rate, which stands for its first drain and its last.
+fn held_readings() -> Vec<Reading> {
+    let rate = |name, of, goals| Reading { name, unit: Unit::EventsPerSecond, of, goals };
+    let goals = vec![None, Some(Goal::AtLeast(0.95)), None, None];
+    vec![
+        rate("rate of the last drain", |s| one_rate(s, "last_rate"), goals),
+        rate("rate of the first drain", |s| one_rate(s, "first_rate"), Vec::new()),
+        Reading::own("the first rate, of the last", Unit::Times, slower, None),
+        Reading::own("late events, after their commit", Unit::Millis, |s| s.value("late_ms"), None),
+    ]
+}
+
+fn one_rate(sample: &Sample, name: &str) -> f64 {
+    let rate = sample.value(name);
+    if rate.is_nan() { sample.rate() } else { rate }
+}
+
+fn slower(sample: &Sample) -> f64 {
+    sample.value("first_rate") / sample.value("last_rate")
 }
 
 async fn poisoned(arena: &Arena, size: Size) -> Result<Results> {

@@ -13,12 +13,12 @@ pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Results>> {
         Contender::new(name, move |_| Task::Idle {
             url: url.clone(),
             subscription: unique_name("idle"),
-            seconds: size.seconds,
+            seconds: size.idle_s,
             doorbell,
         })
     };
     let contest = Contest {
-        name: format!("a relay with nothing to do, {} s", size.seconds),
+        name: format!("a relay with nothing to do, {} s", size.idle_s),
         contenders: vec![contender("with doorbell", true), contender("polling", false)],
         readings: vec![
             Reading::own("queries", Unit::QueriesPerSecond, |s| s.value("queries"), Some(0.2)),

@@ -38,7 +38,7 @@ async fn full_rate(arena: &Arena, size: Size, place: &Place) -> Result<Results> 
 }
 
 async fn paced(arena: &Arena, size: Size, place: &Place, rate: f64, name: &str) -> Result<Results> {
-    let events = (rate * size.seconds as f64).ceil() as u64;
+    let events = (rate * size.paced_s as f64).ceil() as u64;
     // A distribution's tail needs events; at a high rate a part of the time is enough.
     let plan = Plan { events: events.min(size.events), keys: KEYS, bytes: 256 };
     let near = Some(Goal::Within { times: 2.0, plus_ms: 3.0 });

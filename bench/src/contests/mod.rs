@@ -17,6 +17,7 @@ pub(crate) use size::Size;
 
 use crate::arena::Arena;
 use crate::figure::Results;
+use crate::ledger::Ledger;
 use crate::report::Run;
 use crate::tasks::Sink;
 use anyhow::Result;
@@ -57,14 +58,15 @@ pub(crate) enum What {
 }
 
 /// Holds the contests that are asked for, one after the other.
-pub(crate) async fn run(what: &[What], size: Size) -> Result<(Vec<Results>, Run)> {
+pub(crate) async fn run(what: &[What], size: Size, ledger: Ledger) -> Result<(Vec<Results>, Run)> {
     let all = What::value_variants().iter().filter(|what| size.long || **what != What::Peers);
     let wanted: Vec<&What> = if what.is_empty() { all.collect() } else { what.iter().collect() };
-    let arena = Arena::open().await?;
+    let arena = Arena::open(ledger).await?;
     let mut results = Vec::new();
     for what in wanted {
         results.extend(hold(*what, &arena, size).await?);
     }
+    arena.close_ledger()?;
     let run = Run { long: size.long, queries: arena.queries_are, missing: arena.missing() };
     Ok((results, run))
 }

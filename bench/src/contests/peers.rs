@@ -1,13 +1,14 @@
 use super::{Place, Size};
-use crate::arena::{Arena, Log};
+use crate::arena::{self, Arena, Log};
 use crate::contest::{Contender, Contest};
 use crate::figure::{Reading, Results, Sample};
 use crate::goal::{Goal, Unit};
-use crate::tasks::{Peer, Plan, Task, With};
+use crate::tasks::{Carrier, Peer, Plan, Task, With};
 use anyhow::Result;
 use relevo_testkit::services::unique_name;
 use std::path::PathBuf;
 
+const SERVER: &str = "Debezium Server";
 /// Variables that `cargo xtask bench peers` sets.
 const DEBEZIUM: &str = "RELEVO_DEBEZIUM";
 const JAVA: &str = "RELEVO_JAVA_21";
@@ -19,12 +20,18 @@ const KEYS: u32 = 1000;
 pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Results>> {
     let Some(place) = Place::nats(arena) else { return Ok(Vec::new()) };
     let debezium = debezium();
-    if debezium.is_none() {
-        arena.lacks(format!("Debezium Server: {DEBEZIUM} and {JAVA} do not name it and a Java 21"));
+    match &debezium {
+        Some((folder, _)) => arena.has(SERVER, arena::debezium(folder)),
+        None => {
+            arena.lacks(
+                SERVER,
+                format!("{SERVER}: {DEBEZIUM} and {JAVA} do not name it and a Java 21"),
+            );
+        }
     }
     let log = arena.another_log().await?;
     log.make_peer_table().await?;
-    let plan = Plan { events: size.events / 5, keys: KEYS, bytes: 256 };
+    let plan = Plan { events: size.peer_events, keys: KEYS, bytes: 256 };
     log.seed(plan).await?;
     let mut results = vec![drain(arena, size, &place, &log, plan, &debezium).await?];
     results.push(paced(arena, size, &place, &log, &debezium).await?);
@@ -82,8 +89,9 @@ async fn paced(
     debezium: &Option<(PathBuf, PathBuf)>,
 ) -> Result<Results> {
     let rate = 100.0;
-    let plan = Plan { events: (rate * size.seconds as f64) as u64, keys: KEYS, bytes: 256 };
-    let mut contenders = vec![adopted(place, log, plan, Some(rate))];
+    let plan = Plan { events: (rate * size.paced_s as f64) as u64, keys: KEYS, bytes: 256 };
+    let mut contenders =
+        vec![own_log(place, log, plan, rate), adopted(place, log, plan, Some(rate))];
     contenders.extend(debezium.as_ref().map(|peer| server(place, log, plan, Some(rate), peer)));
     let millis = |name, of| Reading { name, unit: Unit::Millis, of, goals: Vec::new() };
     let contest = Contest {
@@ -95,6 +103,19 @@ async fn paced(
         ],
     };
     contest.hold(arena, size.rounds.min(3)).await
+}
+
+/// Relevo's own log, which writers publish to, at a rate.
+fn own_log(place: &Place, log: &Log, plan: Plan, rate: f64) -> Contender {
+    let (url, place) = (log.url.clone(), place.clone());
+    Contender::new("relevo", move |_| Task::Latency {
+        url: url.clone(),
+        plan,
+        sink: place.fresh(),
+        carrier: Carrier::Relevo,
+        rate: Some(rate),
+        subscription: unique_name("peer"),
+    })
 }
 
 fn adopted(place: &Place, log: &Log, plan: Plan, rate: Option<f64>) -> Contender {
@@ -116,7 +137,7 @@ fn server(
     (folder, java): &(PathBuf, PathBuf),
 ) -> Contender {
     let (url, place, folder, java) = (log.url.clone(), place.clone(), folder.clone(), java.clone());
-    Contender::new("Debezium Server", move |_| Task::Peer {
+    Contender::new(SERVER, move |_| Task::Peer {
         url: url.clone(),
         plan,
         sink: place.fresh(),

@@ -64,8 +64,8 @@ async fn processes(arena: &Arena, size: Size, plan: Plan, place: &Place) -> Resu
     contest.hold(arena, size.rounds).await
 }
 
-/// Events come all the time, one of two processes is killed after a lease, and they come for two leases and two
-/// seconds more.
+/// Events come all the time; one of two processes is killed when both have lanes, and they come for two leases and two
+/// seconds more at least.
 async fn take_over(arena: &Arena, size: Size, place: &Place) -> Result<Results> {
     let (lease_ms, rate) = (size.lease_ms, 100.0);
     let seconds = 3.0 * lease_ms as f64 / 1e3 + 2.0;

@@ -8,9 +8,9 @@ use anyhow::Result;
 
 pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Results>> {
     let mut results = Vec::new();
-    for connections in [1, 32] {
+    for (connections, transactions) in [(1, size.transactions_alone), (32, size.transactions)] {
         let contender = |name, extra| {
-            let (url, transactions) = (arena.main.url.clone(), size.transactions);
+            let url = arena.main.url.clone();
             Contender::new(name, move |_| Task::Write {
                 url: url.clone(),
                 connections,

@@ -1,17 +1,22 @@
-//! Pictures drawn from the JSON of a run, for docs/performance.md: SVG by hand, readable on light and dark.
+//! Pictures and tables from the JSON of a run, for docs/performance.md: SVG by hand, readable on light and dark; Markdown.
 //!
 //! - [`axis`]: from values to places, and the ticks between
 //! - [`chart`]: lines with a legend
 //! - [`plots`]: which curves of a run become which picture
+//! - [`page`]: every contest as a table
 
 mod axis;
 mod chart;
+mod page;
 mod plots;
 
+use crate::ledger::Book;
 use anyhow::{Context, Result};
 use std::path::Path;
 
-/// Draws every picture that the file has the curves for into a folder.
+const PAGE: &str = "figures.md";
+
+/// Draws every picture that the file has the curves for into a folder, and writes its tables there.
 pub(crate) fn draw(json: &Path, folder: &Path) -> Result<()> {
     let text =
         std::fs::read_to_string(json).with_context(|| format!("cannot read {}", json.display()))?;
@@ -27,5 +32,12 @@ pub(crate) fn draw(json: &Path, folder: &Path) -> Result<()> {
             None => println!("not drawn: {name}; the run has no curves for it"),
         }
     }
+    write_page(&text, &folder.join(PAGE))
+}
+
+fn write_page(json: &str, place: &Path) -> Result<()> {
+    let book: Book = serde_json::from_str(json).context("not figures of this version")?;
+    std::fs::write(place, page::of(&book))?;
+    println!("written: {}", place.display());
     Ok(())
 }

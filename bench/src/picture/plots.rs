@@ -100,27 +100,29 @@ fn percentile(one_in: f64) -> String {
     format!("{}%", short((1.0 - 1.0 / one_in) * 100.0))
 }
 
-/// Events a second between the points of each curve of progress.
+/// The rate of one drain after the other; dashed is the rate of a clean run.
 fn held(run: &Value) -> Option<Chart> {
     let contest = contests(run, "transaction held open").next()?;
+    let ends =
+        contenders(contest).filter_map(|(_, samples)| Some(curve(samples, "drains")?.last()?.0));
+    let end = ends.fold(0.0, f64::max);
     let line = |(name, samples): (&str, &Value)| {
-        let points = rates(&curve(samples, "progress")?);
-        Some(Line { name: name.to_owned(), points, dashed: name.ends_with("clean") })
+        let held = curve(samples, "drains");
+        let dashed = held.is_none();
+        let points = held.or_else(|| clean(samples, end))?;
+        Some(Line { name: name.to_owned(), points, dashed })
     };
     let lines = contenders(contest).filter_map(line).collect();
-    let across = ("events delivered", short as fn(f64) -> String);
+    let across = ("seconds since it was opened", short as fn(f64) -> String);
     let title = "Rate while a transaction is held open";
     chart(title, across, "events/s", (linear, log), lines)
 }
 
-/// Smoothed over a tenth of the curve.
-fn rates(progress: &[(f64, f64)]) -> Points {
-    let reach = (progress.len() / 10).max(1);
-    let pairs = progress.iter().zip(progress.iter().skip(reach));
-    let rate = |(before, after): (&(f64, f64), &(f64, f64))| {
-        (after.1, (after.1 - before.1) / (after.0 - before.0).max(1e-9))
-    };
-    pairs.map(rate).collect()
+/// The rate of the first sample, from the beginning to the end.
+fn clean(samples: &Value, end: f64) -> Option<Points> {
+    let (events, seconds) = (samples[0]["events"].as_f64()?, samples[0]["seconds"].as_f64()?);
+    let rate = events / seconds.max(1e-9);
+    Some(vec![(0.0, rate), (end, rate)])
 }
 
 #[cfg(test)]
@@ -134,24 +136,25 @@ mod tests {
     }
 
     #[test]
-    fn progress_becomes_a_rate() {
-        let progress = [(0.0, 0.0), (1.0, 10.0), (2.0, 30.0)];
-        assert_eq!(rates(&progress), [(10.0, 10.0), (30.0, 20.0)]);
+    fn one_in_a_thousand_is_a_percentile() {
         assert_eq!(percentile(1000.0), "99.9%");
     }
 
     #[test]
     fn each_contender_of_a_held_transaction_is_a_line() {
-        let samples =
-            serde_json::json!([{ "curves": { "progress": [[0.0, 0.0], [1.0, 5.0], [2.0, 9.0]] } }]);
-        let contender = |name: &str| serde_json::json!({ "name": name, "samples": samples });
+        let held = serde_json::json!([{ "curves": { "drains": [[1.0, 9.0], [2.0, 5.0]] } }]);
+        let clean = serde_json::json!([{ "events": 90, "seconds": 10.0, "curves": {} }]);
         let contest = serde_json::json!({
-            "name": "a transaction held open, 5 late events in it",
-            "contenders": [contender("relevo, held"), contender("relevo, clean")],
+            "name": "a transaction held open for 2 s, 5 late events in it",
+            "contenders": [
+                { "name": "relevo, held", "samples": held },
+                { "name": "relevo, clean", "samples": clean },
+            ],
         });
         let run = serde_json::json!({ "contests": [contest] });
-        let chart = held(&run).unwrap();
+        let chart = super::held(&run).unwrap();
         assert_eq!(chart.lines.len(), 2);
+        assert_eq!(chart.lines[1].points, [(0.0, 9.0), (2.0, 9.0)]);
         assert!(chart.lines[1].dashed && chart.svg().contains("relevo, held"));
     }
 }

@@ -49,6 +49,11 @@ impl Bare {
         Ok(Bare { client, window: sink.window(), unconfirmed: FuturesUnordered::new() })
     }
 
+    /// With another window than Relevo's adapter comes with.
+    pub(crate) fn with_window(self, window: usize) -> Bare {
+        Bare { window, ..self }
+    }
+
     /// Hands a message to the client.
     pub(crate) async fn send(&mut self, message: &Message) -> Result<Confirming> {
         Ok(match &self.client {

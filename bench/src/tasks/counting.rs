@@ -1,5 +1,6 @@
 //! A publisher that is watched: what was confirmed, in which order, and how fast it went on.
 
+use super::Outcome;
 use crate::judge::{self, Judge};
 use async_trait::async_trait;
 use relevo::broker::{Capabilities, Confirm, Publisher};
@@ -17,26 +18,41 @@ pub(crate) struct Seen {
     pub(crate) judge: Judge,
     start: Instant,
     every: u64,
+    /// When the first was confirmed.
+    first: Option<Instant>,
     /// Seconds since the start, and events that were confirmed by then.
-    pub(crate) progress: Vec<(f64, f64)>,
+    progress: Vec<(f64, f64)>,
 }
 
 impl Seen {
     pub(crate) fn new(judge: Judge, events: u64) -> Seen {
         let every = (events / POINTS).max(1);
-        Seen { judge, start: Instant::now(), every, progress: vec![(0.0, 0.0)] }
+        Seen { judge, start: Instant::now(), every, first: None, progress: vec![(0.0, 0.0)] }
     }
 
     pub(crate) fn note(&mut self, stored: u64) {
+        if stored > 0 {
+            self.first.get_or_insert_with(Instant::now);
+        }
         let last = self.progress.last().map_or(0.0, |(_, events)| *events);
         if stored as f64 >= last + self.every as f64 || self.judge.is_complete() {
             self.progress.push((self.start.elapsed().as_secs_f64(), stored as f64));
         }
     }
+
+    /// Adds what was seen to the outcome of a drain that began then.
+    pub(crate) fn tell(&self, outcome: &mut Outcome, began: Instant) {
+        let start = self.first.map(|first| (first - began).as_secs_f64());
+        outcome.values.extend(start.map(|start| ("start_s".to_owned(), start)));
+        // One batch has no rate but its own.
+        let steady = Some(steady_rate(&self.progress)).filter(|rate| rate.is_finite());
+        outcome.values.extend(steady.map(|rate| ("steady_rate".to_owned(), rate)));
+        outcome.curves.insert("progress".into(), self.progress.clone());
+    }
 }
 
 /// The rate between a tenth of the events and all of them: starting costs the same, however many wait.
-pub(crate) fn steady_rate(progress: &[(f64, f64)]) -> f64 {
+fn steady_rate(progress: &[(f64, f64)]) -> f64 {
     let Some((end, all)) = progress.last() else { return f64::NAN };
     let began = progress.iter().find(|(_, events)| *events >= all / 10.0);
     match began {

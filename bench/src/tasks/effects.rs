@@ -1,6 +1,7 @@
 //! The table that effects go to, and what must be in it in the end.
 
 use super::Plan;
+use super::limit::Limit;
 use super::rows;
 use crate::judge::Judge;
 use anyhow::{Result, ensure};
@@ -73,10 +74,11 @@ impl Effected {
 
     /// Waits until so many are there; looks rarely, so that looking costs nothing worth mentioning.
     pub(crate) async fn wait_for(&self, events: u64) -> Result<()> {
-        while self.newest().await? < events || self.count().await?.0 < events {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
+        let done = async || match self.newest().await? {
+            newest if newest < events => Ok(newest),
+            _ => Ok(self.count().await?.0),
+        };
+        Limit::of(events).look(Duration::from_millis(20), done).await
     }
 
     /// The newest effect's number: effects are numbered as they are made, so this tells when all may be there.

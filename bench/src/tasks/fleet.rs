@@ -1,17 +1,20 @@
 //! Several relay processes on one log: how fast they are together, and who goes on when one is killed.
 
+use super::filling::filled;
 use super::latency::{After, Pace, Stopwatch, Writer, listen};
+use super::limit::Limit;
 use super::member::Member;
-use super::sink::{Sink, connect_nats};
+use super::sink::Sink;
 use super::{Outcome, Plan, Task};
-use anyhow::{Result, bail};
-use async_nats::jetstream;
+use anyhow::Result;
+use relevo::Operate;
+use relevo::postgres::PostgresStore;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How often the stream is looked at.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often it is asked who has lanes.
+const LOOK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn member(url: &str, sink: &Sink, subscription: &str, lease: Option<Duration>) -> Task {
@@ -32,29 +35,27 @@ pub(super) async fn drain(
     name: &str,
     members: usize,
 ) -> Result<Outcome> {
-    let Sink::Nats { url: nats, stream } = sink else { bail!("only for NATS") };
-    let mut stream = jetstream::new(connect_nats(nats).await?).get_stream(stream).await?;
-    // Counted from when about a tenth is there, by when all have their lanes; from now on, if that is not seen.
-    let (mut start, mut before) = (Instant::now(), 0);
-    let mut fleet = Vec::new();
+    let (start, mut fleet) = (Instant::now(), Vec::new());
     for _ in 0..members {
         fleet.push(Member::spawn(&member(url, sink, name, None)).await?);
     }
-    loop {
-        let stored = stream.info().await?.state.messages;
-        if stored >= plan.events {
-            break;
-        }
-        if before == 0 && stored >= plan.events / 10 {
-            (start, before) = (Instant::now(), stored);
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    let mut outcome = Outcome::of(plan.events - before, start.elapsed());
+    let mut outcome = filled(plan, sink, start).await?;
     for member in fleet {
         outcome.add_costs(&member.stop().await?);
     }
     Ok(outcome)
+}
+
+/// Until so many processes have lanes.
+async fn shared(url: &str, name: &str, members: u64) -> Result<()> {
+    let store = PostgresStore::connect(url).await?;
+    let at_work = async || {
+        let status = store.status().await?;
+        let ours = status.subscriptions.iter().filter(|subscription| subscription.name == name);
+        let members = ours.flat_map(|subscription| &subscription.members);
+        Ok(members.filter(|member| member.lanes > 0).count() as u64)
+    };
+    Limit::of(members).look(LOOK, at_work).await
 }
 
 /// Two processes; one is killed while events come. How long until whatever it should have sent has arrived.
@@ -78,8 +79,7 @@ pub(super) async fn take_over(
         let writer = Writer::new(url, After::Relevo, &watch, plan, pace, number).await?;
         writers.spawn(writer.write());
     }
-    // Long enough for the lanes to be shared.
-    tokio::time::sleep(lease).await;
+    shared(url, name, 2).await?;
     let killed = watch.now();
     victim.kill().await?;
     while let Some(written) = writers.join_next().await {

@@ -7,11 +7,14 @@ mod consume;
 mod copy;
 mod counting;
 mod direct;
+mod drains;
 mod effects;
+mod filling;
 mod fleet;
 mod held;
 mod idle;
 mod latency;
+mod limit;
 mod member;
 mod message;
 mod peer;
@@ -22,6 +25,7 @@ mod sink;
 mod write;
 
 pub(crate) use bare::Bare;
+pub(crate) use classic::FILL as FILL_CLASSIC;
 pub(crate) use effects::{Driver, open_sqlite};
 pub(crate) use latency::Carrier;
 pub(crate) use message::Message;
@@ -36,6 +40,9 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// A contender's process ends within this time, whatever it waits for.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// The events of a run: keys take turns, each payload is stamped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,10 +59,11 @@ pub(crate) enum Task {
     Relay { url: String, plan: Plan, sink: Sink, subscription: String, with: With },
     /// The same rows by binary COPY: what the database can hand out.
     Copy { url: String, plan: Plan },
-    /// The relay most teams write: `SKIP LOCKED`, and a mark on each row. A transaction may be held open meanwhile.
-    Classic { url: String, plan: Plan, batch: i64, held: bool },
-    /// One cursor, the same client, the same window, nothing else.
-    Pipe { url: String, plan: Plan, sink: Sink },
+    /// The relay most teams write: `SKIP LOCKED`, and a mark on each row. A transaction may be held open
+    /// meanwhile, for so many seconds at least.
+    Classic { url: String, plan: Plan, batch: i64, held_s: Option<u64> },
+    /// One cursor, the same client, the same window where none is named, nothing else.
+    Pipe { url: String, plan: Plan, sink: Sink, window: Option<usize> },
     /// The client alone, no database at work.
     Client { plan: Plan, sink: Sink },
     /// Business transactions, with something extra in each, and perhaps a relay (and its subscription) at work.
@@ -69,8 +77,8 @@ pub(crate) enum Task {
     },
     /// Relevo's handlers, each effect a row.
     Direct { url: String, plan: Plan, driver: Driver, subscription: String },
-    /// The same transactions in a bare loop.
-    Loop { url: String, plan: Plan, driver: Driver },
+    /// The same transactions in a bare loop, or in several side by side (on PostgreSQL).
+    Loop { url: String, plan: Plan, driver: Driver, loops: usize },
     /// From COMMIT to arrival, at a rate or as fast as it goes; without a sink, by handlers.
     Latency {
         url: String,
@@ -124,11 +132,11 @@ impl Outcome {
 impl Task {
     /// Runs it as a child of this process.
     pub(crate) async fn in_a_process(&self) -> Result<Outcome> {
-        let output = tokio::process::Command::new(std::env::current_exe()?)
-            .args(["--task", &serde_json::to_string(self)?])
-            .kill_on_drop(true)
-            .output()
-            .await?;
+        let mut process = tokio::process::Command::new(std::env::current_exe()?);
+        process.args(["--task", &serde_json::to_string(self)?]).kill_on_drop(true);
+        let output = tokio::time::timeout(LIMIT, process.output())
+            .await
+            .with_context(|| format!("its process did not end within {LIMIT:?}"))??;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "its process ended with {}: {said}", output.status);
         eprint!("{said}");
@@ -190,8 +198,8 @@ async fn done(task: Task) -> Result<Outcome> {
             relay::run(&url, plan, &sink, &subscription, with).await
         }
         Task::Copy { url, plan } => copy::run(&url, plan).await,
-        Task::Classic { url, plan, batch, held } => classic::run(&url, plan, batch, held).await,
-        Task::Pipe { url, plan, sink } => pipe::run(&url, plan, &sink).await,
+        Task::Classic { url, plan, batch, held_s } => classic::run(&url, plan, batch, held_s).await,
+        Task::Pipe { url, plan, sink, window } => pipe::run(&url, plan, &sink, window).await,
         Task::Client { plan, sink } => client::run(plan, &sink).await,
         Task::Write { url, connections, transactions, bytes, extra, beside } => {
             write::run(&url, connections, transactions, bytes, extra, beside).await
@@ -199,7 +207,7 @@ async fn done(task: Task) -> Result<Outcome> {
         Task::Direct { url, plan, driver, subscription } => {
             direct::relay(&url, plan, driver, &subscription).await
         }
-        Task::Loop { url, plan, driver } => direct::bare(&url, plan, driver).await,
+        Task::Loop { url, plan, driver, loops } => direct::bare(&url, plan, driver, loops).await,
         Task::Latency { url, plan, sink, carrier, rate, subscription } => {
             latency::run(&url, plan, &sink, carrier, rate, &subscription).await
         }

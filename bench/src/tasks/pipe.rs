@@ -6,8 +6,16 @@ use anyhow::{Result, ensure};
 use std::time::Instant;
 
 /// Reads ahead with one cursor and publishes with the bare client.
-pub(super) async fn run(url: &str, plan: Plan, sink: &Sink) -> Result<Outcome> {
+pub(super) async fn run(
+    url: &str,
+    plan: Plan,
+    sink: &Sink,
+    window: Option<usize>,
+) -> Result<Outcome> {
     let mut bare = Bare::connect(sink).await?;
+    if let Some(window) = window {
+        bare = bare.with_window(window);
+    }
     let start = Instant::now();
     let mut pages = rows::read(url).await?;
     let mut sent = 0;

@@ -1,12 +1,14 @@
-use super::counting::{Counting, Seen, Watched, steady_rate};
+use super::counting::{Counting, Seen, Watched};
+use super::drains::Drains;
 use super::held::Held;
+use super::limit::Limit;
 use super::sink::Sink;
 use super::{Outcome, Plan};
 use crate::judge::Judge;
 use anyhow::Result;
 use relevo::broker::ToBroker;
 use relevo::postgres::PostgresStore;
-use relevo::{Relay, RelayConfig, Subscription};
+use relevo::{Relay, RelayConfig, RunningRelay, Subscription};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -19,6 +21,9 @@ pub(crate) struct With {
     pub(crate) concurrency: Option<usize>,
     /// A transaction with so many events is open from before the start, and commits when all else is delivered.
     pub(crate) late: u64,
+    /// It is open for so many seconds at least: the log is drained again and again meanwhile, by another subscription
+    /// each time.
+    pub(crate) held_s: u64,
     /// Events of the first key are refused.
     pub(crate) poisoned: bool,
 }
@@ -31,57 +36,89 @@ pub(super) async fn run(
     name: &str,
     with: With,
 ) -> Result<Outcome> {
-    let mut outcome = drain(url, plan, sink, name, with).await?;
-    let mut steady = vec![steady(&outcome)];
+    if with.late > 0 {
+        return held(url, plan, sink, name, with).await;
+    }
+    let mut drains = Drains::begin();
+    drains.add(Drained::by(url, plan, sink, name, with, 0).await?.stop().await?);
     for again in 0..with.again {
-        let next = drain(url, plan, sink, &format!("{name}-{again}"), with).await?;
-        outcome.events += next.events;
-        outcome.seconds += next.seconds;
-        steady.push(self::steady(&next));
+        let name = format!("{name}-{again}");
+        drains.add(Drained::by(url, plan, sink, &name, with, 0).await?.stop().await?);
     }
-    steady.sort_by(f64::total_cmp);
-    outcome.values.insert("steady_rate".into(), steady[steady.len() / 2]);
-    Ok(outcome)
+    Ok(drains.together())
 }
 
-fn steady(outcome: &Outcome) -> f64 {
-    outcome.curves.get("progress").map_or(f64::NAN, |progress| steady_rate(progress))
-}
-
-async fn drain(url: &str, plan: Plan, sink: &Sink, name: &str, with: With) -> Result<Outcome> {
-    let held = match with.late {
-        0 => None,
-        late => Some(Held::open(url, plan, late).await?),
-    };
-    let store = PostgresStore::connect(url).await?;
-    let poisoned = with.poisoned.then_some(0);
-    let judge = Judge::new(plan.events + with.late, plan.keys).sparing(poisoned);
-    let wanted = judge.wanted() - with.late;
-    let seen = Seen::new(judge, wanted);
-    let (counting, mut watched) = Counting::new(sink.publisher()?, poisoned, seen);
-    let mut config = RelayConfig::default();
-    config.concurrency = with.concurrency.unwrap_or(config.concurrency);
-    let start = Instant::now();
-    let relay = Relay::on(store)
-        .subscribe_with(Subscription::new(name), config, ToBroker::new(counting))
-        .start()
-        .await?;
-    watched.stored.wait_for(|stored| *stored >= wanted).await?;
-    let mut outcome = Outcome::of(wanted, start.elapsed());
-    outcome.curves.insert("progress".into(), watched.seen().progress.clone());
-    if let Some(held) = held {
-        let took = late(held, &mut watched, wanted + with.late).await?;
-        outcome.values.insert("late_ms".into(), took);
+/// Drained until a transaction has been open for long enough, and once more; then it commits.
+async fn held(url: &str, plan: Plan, sink: &Sink, name: &str, with: With) -> Result<Outcome> {
+    let held = Held::open(url, plan, with.late).await?;
+    let mut drains = Drains::begin();
+    let mut number = 0;
+    while drains.took().as_secs() < with.held_s {
+        let name = format!("{name}-{number}");
+        drains.add(Drained::by(url, plan, sink, &name, with, 0).await?.stop().await?);
+        number += 1;
     }
-    relay.stop().await?;
-    watched.seen().judge.verdict()?;
-    Ok(outcome)
+    let mut last = Drained::by(url, plan, sink, name, with, with.late).await?;
+    last.receive(held, with.late).await?;
+    drains.add(last.stop().await?);
+    Ok(drains.one_by_one())
 }
 
-/// Milliseconds from the commit of what was held until the last of its events is delivered.
-async fn late(held: Held, watched: &mut Watched, all: u64) -> Result<f64> {
-    let start = Instant::now();
-    held.commit().await?;
-    watched.stored.wait_for(|stored| *stored >= all).await?;
-    Ok(start.elapsed().as_secs_f64() * 1000.0)
+/// A log of which all is delivered, and the relay that did it, still at work.
+struct Drained {
+    relay: RunningRelay,
+    watched: Watched,
+    outcome: Outcome,
+}
+
+impl Drained {
+    /// By this subscription. `late` events are to come after all others.
+    async fn by(
+        url: &str,
+        plan: Plan,
+        sink: &Sink,
+        name: &str,
+        with: With,
+        late: u64,
+    ) -> Result<Drained> {
+        let (began, limit) = (Instant::now(), Limit::of(plan.events));
+        let mut store = PostgresStore::connect(url).await?;
+        if with.held_s > 0 && late == 0 {
+            // A doorbell's slot waits for transactions that are open when it is made, even when nobody listens any
+            // more: of all drains only the last has a bell, so that slots do not run out.
+            store = PostgresStore::from_pool(store.pool().clone());
+        }
+        let poisoned = with.poisoned.then_some(0);
+        let judge = Judge::new(plan.events + late, plan.keys).sparing(poisoned);
+        let wanted = judge.wanted() - late;
+        let seen = Seen::new(judge, wanted);
+        let (counting, mut watched) = Counting::new(sink.publisher()?, poisoned, seen);
+        let mut config = RelayConfig::default();
+        config.concurrency = with.concurrency.unwrap_or(config.concurrency);
+        let start = Instant::now();
+        let relay = Relay::on(store)
+            .subscribe_with(Subscription::new(name), config, ToBroker::new(counting))
+            .start()
+            .await?;
+        limit.wait(&mut watched.stored, wanted).await?;
+        let mut outcome = Outcome::of(wanted, start.elapsed());
+        watched.seen().tell(&mut outcome, began);
+        Ok(Drained { relay, watched, outcome })
+    }
+
+    /// What was held commits: how long until the last of its events is delivered.
+    async fn receive(&mut self, held: Held, late: u64) -> Result<()> {
+        let (start, all) = (Instant::now(), self.outcome.events + late);
+        held.commit().await?;
+        Limit::of(late).wait(&mut self.watched.stored, all).await?;
+        let took = start.elapsed().as_secs_f64() * 1000.0;
+        self.outcome.values.insert("late_ms".into(), took);
+        Ok(())
+    }
+
+    async fn stop(self) -> Result<Outcome> {
+        self.relay.stop().await?;
+        self.watched.seen().judge.verdict()?;
+        Ok(self.outcome)
+    }
 }

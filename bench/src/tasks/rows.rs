@@ -22,7 +22,9 @@ pub(crate) async fn connect(url: &str) -> Result<Client> {
 }
 
 /// Pages of the whole log, as they are read.
-pub(crate) async fn read(url: &str) -> Result<mpsc::Receiver<Result<Vec<Row>>>> {
+pub(crate) type Pages = mpsc::Receiver<Result<Vec<Row>>>;
+
+pub(crate) async fn read(url: &str) -> Result<Pages> {
     let client = connect(url).await?;
     // The same columns that Relevo reads.
     let sql = "SELECT lane, seq, id, topic, key, headers::text, payload, created_at FROM relevo.outbox WHERE seq > $1 ORDER BY seq LIMIT $2";

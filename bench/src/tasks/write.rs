@@ -4,7 +4,7 @@ use super::rows::connect;
 use super::sink::Sink;
 use super::{Outcome, Task};
 use crate::judge;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 use relevo::postgres::PostgresOutbox;
 use relevo::{NewEvent, PublishIn};
@@ -53,6 +53,7 @@ pub(super) async fn run(
         None => None,
     };
     let each = transactions.div_ceil(connections as u64);
+    let written = Written::until_now(url).await?;
     let mut writers = Vec::new();
     for number in 0..connections {
         writers.push(Writer::new(connect(url).await?, number as u64, bytes, extra).await?);
@@ -63,6 +64,7 @@ pub(super) async fn run(
         .into_iter()
         .collect::<Result<()>>()?;
     let mut outcome = Outcome::of(each * connections as u64, start.elapsed());
+    written.verify(extra, outcome.events).await?;
     if let Some(relay) = relay {
         outcome.add_costs(&relay.stop().await?);
     }
@@ -76,6 +78,44 @@ fn relay(url: &str, beside: Beside, subscription: String) -> Task {
         subscription,
         lease_ms: None,
         doorbell: beside == Beside::Doorbell,
+    }
+}
+
+/// What was there before, so that what is there afterwards can be counted.
+struct Written {
+    client: Client,
+    /// The last number of each table.
+    last: [i64; TABLES.len()],
+}
+
+/// Where rows of transactions go, and the number that each has there.
+const TABLES: [(&str, &str); 3] = [("orders", "id"), ("relevo.outbox", "seq"), ("bare", "seq")];
+
+impl Written {
+    async fn until_now(url: &str) -> Result<Written> {
+        let client = connect(url).await?;
+        let mut last = [0; TABLES.len()];
+        for ((table, number), last) in TABLES.iter().zip(&mut last) {
+            let sql = format!("SELECT coalesce(max({number}), 0) FROM {table}");
+            *last = client.query_one(&sql, &[]).await?.get(0);
+        }
+        Ok(Written { client, last })
+    }
+
+    /// Each transaction has left its order, and what it had beside that.
+    async fn verify(&self, extra: Extra, transactions: u64) -> Result<()> {
+        let wanted = match extra {
+            Extra::Publish => [1, 1, 0],
+            Extra::Insert | Extra::InsertAndNotify => [1, 0, 1],
+            Extra::Nothing => [1, 0, 0],
+        };
+        for (((table, number), last), rows) in TABLES.iter().zip(&self.last).zip(wanted) {
+            let sql = format!("SELECT count(*) FROM {table} WHERE {number} > $1");
+            let there: i64 = self.client.query_one(&sql, &[last]).await?.get(0);
+            let wanted = transactions * rows;
+            ensure!(there as u64 == wanted, "{there} new rows in {table}; {wanted} were written");
+        }
+        Ok(())
     }
 }
 

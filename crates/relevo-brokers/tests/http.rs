@@ -201,3 +201,10 @@ async fn a_wave_travels_at_the_same_time_within_its_limit() {
     let most = received.most_under_way.load(Ordering::SeqCst);
     assert!((2..=8).contains(&most), "{most}");
 }
+
+/// Requests that wait for their turn behind slow ones were never sent: none of them is given up for that.
+#[test]
+fn only_its_own_time_limits_a_request() {
+    let publisher = HttpPublisher::new(HttpConfig::to("http://127.0.0.1:1/").unwrap());
+    assert_eq!(publisher.publish_limit(), None);
+}

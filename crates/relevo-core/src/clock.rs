@@ -132,4 +132,47 @@ mod tests {
             assert_eq!(age(seconds), text);
         }
     }
+
+    #[test]
+    fn what_is_whole_is_said_without_a_smaller_unit_and_minutes_only_from_the_first_on() {
+        for (seconds, text) in [
+            (1.0, "1.0s"),
+            (9.96, "10.0s"),
+            (10.0, "10s"),
+            (42.4, "42s"),
+            (59.0, "59s"),
+            (60.0, "1m 0s"),
+        ] {
+            assert_eq!(age(seconds), text);
+        }
+    }
+
+    #[test]
+    fn an_instant_goes_back_by_what_it_went_forward_and_never_before_the_origin() {
+        let ms = Duration::from_millis;
+        let at = Instant::ZERO + ms(7);
+        assert_eq!((at - ms(3), at - ms(8)), (Instant::at(ms(4)), Instant::ZERO));
+        assert_eq!((at.since(Instant::ZERO), Instant::ZERO.since(at)), (ms(7), Duration::ZERO));
+    }
+
+    #[test]
+    fn a_seed_repeats_the_stream_that_splitmix64_is_known_for() {
+        let mut rng = Rng::seeded(0);
+        let known = [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F];
+        assert_eq!([(); 3].map(|()| rng.next_u64()), known);
+    }
+
+    #[test]
+    fn a_number_below_a_bound_is_any_of_those_and_below_none_it_is_zero() {
+        let mut rng = Rng::seeded(1);
+        let drawn: std::collections::BTreeSet<u64> = (0..100).map(|_| rng.below(3)).collect();
+        assert_eq!(drawn.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(rng.below(0), 0);
+    }
+
+    #[test]
+    fn a_seed_of_the_operating_system_has_its_bits_set_as_often_as_not() {
+        let ones: u32 = (0..1000).map(|_| Rng::from_os().0.count_ones()).sum();
+        assert!((30_000..34_000).contains(&ones), "{ones} of 64000");
+    }
 }

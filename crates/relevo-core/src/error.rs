@@ -237,4 +237,24 @@ mod tests {
             assert_eq!(ErrorClass::parse(class.as_str()), Some(class));
         }
     }
+
+    #[test]
+    fn a_short_message_obeys_no_terminal_either_and_one_without_controls_has_an_end() {
+        assert_eq!(harmless("a\u{1b}[31mb\nc".into()), "a\\u{1b}[31mb\nc");
+        let most = "x".repeat(MOST_CHARACTERS);
+        assert_eq!(harmless(format!("{most}x")), most);
+        assert_eq!(harmless(most.clone()), most);
+    }
+
+    #[test]
+    fn an_error_names_its_adapter_where_it_came_from_one() {
+        let error = Error::new(Kind::DiskFull, "no room");
+        assert_eq!(
+            (error.adapter(), error.to_string().as_str()),
+            (None, "R0022 the disk is full: no room")
+        );
+        let error = error.from_adapter("sqlite");
+        assert_eq!(error.adapter(), Some("sqlite"));
+        assert_eq!(error.to_string(), "R0022 (sqlite) the disk is full: no room");
+    }
 }

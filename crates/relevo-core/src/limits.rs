@@ -196,4 +196,68 @@ mod tests {
             Some(Kind::InvalidHeaders)
         );
     }
+
+    fn with_header(name: &str, value: impl Into<String>) -> NewEvent {
+        NewEvent::bytes("a", vec![]).header(name, value)
+    }
+
+    #[test]
+    fn what_is_just_within_bounds_passes() {
+        let name = "n".repeat(255);
+        assert_eq!(kind(NewEvent::bytes(name.as_str(), vec![]).key(name.as_str())), None);
+        assert_eq!(kind(NewEvent::bytes("a", vec![]).key("a key * # >")), None);
+        assert_eq!(kind(with_header("x", "a\tb €")), None);
+        assert_eq!(kind(with_header("x", "v".repeat((16 << 10) - 1))), None);
+    }
+
+    #[test]
+    fn names_and_values_of_all_headers_count_together() {
+        assert_eq!(kind(with_header("x", "v".repeat(16 << 10))), Some(Kind::InvalidHeaders));
+        let half = "v".repeat(8 << 10);
+        let two = with_header("x", half.as_str()).header("y", half.as_str());
+        assert_eq!(kind(two), Some(Kind::InvalidHeaders));
+    }
+
+    #[test]
+    fn a_topic_has_no_empty_word_and_no_wildcard_of_any_broker() {
+        for topic in [".a", "a.", ".", "a.>", "a\tb", "a\u{a0}b", "a.*.b", "\u{7f}"] {
+            assert_eq!(kind(NewEvent::bytes(topic, vec![])), Some(Kind::InvalidTopic), "{topic:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_name_is_visible_ascii_without_a_colon() {
+        for name in ["", "a:b", "a b", "ä", "a\u{7f}"] {
+            assert_eq!(kind(with_header(name, "v")), Some(Kind::InvalidHeaders), "{name:?}");
+        }
+        assert_eq!(kind(with_header("X_y-1!~", "")), None);
+    }
+
+    #[test]
+    fn only_what_lands_has_headers_of_relevos_own() {
+        let landing = Limits::default().landing();
+        for name in [header::INBOX, header::INBOX_ID, header::INBOX_ANSWER] {
+            assert_eq!(kind(with_header(name, "v")), Some(Kind::InvalidHeaders), "{name}");
+            assert!(landing.check(&with_header(name, "v")).is_ok(), "{name}");
+        }
+        assert!(landing.check(&with_header("a:b", "v")).is_err());
+    }
+
+    #[test]
+    fn a_trace_is_of_the_w3c_form() {
+        let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+        let traced = |parent: String| kind(with_header(header::TRACEPARENT, parent));
+        assert_eq!(traced(format!("00-{trace}-{span}-01")), None);
+        assert_eq!(traced(format!("cc-{trace}-{span}-01-what a later version says")), None);
+        for parent in [
+            format!("00-{trace}-{span}"),
+            format!("00-{span}-{trace}-01"),
+            format!("00-{trace}-{span}-1"),
+            format!("00-{}-{span}-01", trace.to_uppercase()),
+            format!("00-{trace}-{span}-0g"),
+            format!("0x-{trace}-{span}-01"),
+        ] {
+            assert_eq!(traced(parent.clone()), Some(Kind::InvalidHeaders), "{parent}");
+        }
+    }
 }

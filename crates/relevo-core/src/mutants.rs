@@ -39,6 +39,8 @@ mutants! {
     KeepsLostTick = "a lane that stands at a lost tick is not read again";
     PrunesNeededTicks = "a tick that a cursor stands at is pruned";
     NoLateRows = "a window leaves out rows below `low` of its start";
+    NoFloor = "late rows are looked for from the log's beginning on";
+    ReaderPerLane = "each lane is read by itself, though others stand in step with it";
     CarriesSeqOver = "the last seq of a window is carried over into the next";
     DropsRestOfWindow = "what a full page leaves of its window is forgotten";
     RebaseComparesXids = "transaction ids of another cluster are compared with those of this one";
@@ -54,9 +56,11 @@ mutants! {
     ReleaseBeforeRecorded = "a follower goes before the dead letter before it is recorded";
     ForgetParked = "events behind a parked key are not written down";
     IgnoreParked = "fresh events of a parked key are handed over";
+    FillsStoppedLane = "a lane that stopped takes in what had been asked for it before, and other lanes starve";
     UnparkTooEarly = "a parked key is let go while events still wait behind it";
     NoFence = "a lane transaction is not fenced";
     FenceIgnored = "the fence matched no row and the commit followed";
+    FenceFirst = "the fence is a transaction's first statement, before its handlers";
     DrainOutsideFence = "parked keys are drained outside the lane's fence";
     TakeWithoutSwap = "a lane is taken without comparing its token";
     TokensCount = "tokens are counted up, and a take-over is not flushed";
@@ -98,6 +102,7 @@ mutants! {
     LandedUnderNewId = "a handler is given what landed under an id of its own";
     ShortInbox = "inbox rows are forgotten while copies may still come";
     UnboundedQueue = "a lane reads on whatever it holds in memory";
+    HeavyBatch = "a batch is bounded by its events alone, whatever bytes they have";
     UnboundedIntake = "a consumer receives on whatever waits in its memory";
     NeverResumes = "a source that was paused because its queue was full stays so";
 }

@@ -143,3 +143,7 @@ pub fn latencies(subscription: &str, took: impl Iterator<Item = Duration>) {
     let histogram = histogram!("outbox_publish_latency_seconds", "service" => service(), "subscription" => subscription.to_owned());
     took.for_each(|took| histogram.record(took.as_secs_f64()));
 }
+
+#[cfg(test)]
+#[path = "telemetry_tests.rs"]
+pub(crate) mod tests;

@@ -8,14 +8,16 @@ use postgres_support::*;
 use relevo_core::event::lane_of;
 use relevo_core::outbox::{PageRequest, Position, PublishIn, Start, Store, Subscription};
 use relevo_core::{Kind, NewEvent};
-use relevo_stores::postgres::PostgresOutbox;
-use relevo_testkit::services::{Postgres, pg_client, require};
+use relevo_stores::postgres::{PostgresOutbox, PostgresStore};
+use relevo_testkit::eventually;
+use relevo_testkit::services::{Postgres, PostgresOptions, pg_client, require};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio_postgres::Client;
 
 #[tokio::test]
 async fn a_rollback_leaves_nothing() {
@@ -105,6 +107,71 @@ async fn a_page_brings_only_the_asked_lanes() {
     let got: Vec<String> = page.rows.iter().map(|row| row.event.order_key()).collect();
     assert_eq!(got.iter().collect::<Vec<_>>(), wanted);
     assert_eq!(page.end, Position::at(page.to.unwrap()));
+}
+
+#[tokio::test]
+async fn a_tick_maker_that_slept_until_its_number_was_pruned_throws_its_tick_away() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    publish(&mut client, event("a", "k")).await;
+    // It has read that no tick was made yet, and waits to insert the first one.
+    client.batch_execute("BEGIN; LOCK TABLE relevo.tick IN SHARE MODE").await.unwrap();
+    let store = rig.store.clone();
+    let sleeper = tokio::spawn(async move { page(&store, Position::default()).await });
+    let waiting =
+        "SELECT count(*) FROM pg_locks WHERE relation = 'relevo.tick'::regclass AND NOT granted";
+    let watcher = connect(&rig.url).await;
+    eventually("the tick's insertion waits", async || {
+        let waits = watcher.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) > 0;
+        waits.then_some(())
+    })
+    .await;
+    let others = "INSERT INTO relevo.tick (number, nonce, generation, snapshot, xmax_, low, top, floor, at)
+        SELECT n, n, generation, pg_current_snapshot()::text, pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+               1, 1, 0, clock_timestamp() FROM relevo.tick, generate_series(1, 3) n WHERE number = 0;
+        DELETE FROM relevo.tick WHERE number IN (1, 2); COMMIT";
+    client.batch_execute(others).await.unwrap();
+    let read = sleeper.await.unwrap();
+    assert_eq!(read.to.map(|tick| tick.number), Some(3), "it goes on with what others made");
+    let numbers = watcher.query("SELECT number FROM relevo.tick ORDER BY number", &[]).await;
+    let numbers: Vec<i64> = numbers.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(numbers, [0, 3]);
+}
+
+/// Seven rows fill a page, and 32 pages are one range of an index.
+const ROWS_OF_MANY_RANGES: i64 = 2000;
+
+async fn fill_ranges(client: &Client) {
+    let sql = "INSERT INTO relevo.outbox (topic, key, payload)
+               SELECT 'a', 'k', convert_to(repeat('x', 1000), 'UTF8') FROM generate_series(1, $1::bigint)";
+    client.execute(sql, &[&ROWS_OF_MANY_RANGES]).await.unwrap();
+}
+
+/// Summarises what the indices of the log do not know yet, and answers how many ranges that were.
+async fn summarize_new_ranges(client: &Client) -> i64 {
+    let sql = "SELECT coalesce(sum(brin_summarize_new_values(i.indexrelid::regclass)), 0)::bigint
+                 FROM relevo.segment s
+                 JOIN pg_index i ON i.indrelid = to_regclass(format('relevo.%I', s.name))
+                 JOIN pg_class x ON x.oid = i.indexrelid
+                 JOIN pg_am a ON a.oid = x.relam AND a.amname = 'brin'";
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn ranges_of_the_log_are_summarised_for_the_search_for_late_commits_when_ticks_are_made() {
+    // A server that summarises nothing by itself.
+    let options = PostgresOptions::new(major()).setting("autovacuum", "off");
+    let Some(server) = require(Postgres::start_with(&options)) else { return };
+    let url = server.create_database().unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
+    relevo_core::dead_letters::Operate::migrate(&store).await.unwrap();
+    let client = connect(&url).await;
+    fill_ranges(&client).await;
+    assert!(summarize_new_ranges(&client).await > 2, "rows alone leave ranges unsummarised");
+    fill_ranges(&client).await;
+    let (rows, _) = drain(&store, Position::default()).await;
+    assert_eq!(rows.len() as i64, 2 * ROWS_OF_MANY_RANGES);
+    assert_eq!(summarize_new_ranges(&client).await, 0, "the tick left none");
 }
 
 #[tokio::test]

@@ -8,6 +8,8 @@ pub(crate) fn run(input: &[u8]) {
     let mut input = Input::new(input);
     let (topic, payload) = (input.text(), input.field().unwrap_or_default());
     of_nats(&topic, payload);
+    of_jetstream(payload);
+    of_management(payload);
     of_kafka(&topic, payload, input);
     if let Some(message) = rabbitmq::fuzzing::incoming(&topic, payload, &input.pairs()) {
         judged(&message, &Binding::AMQP);
@@ -24,15 +26,49 @@ fn of_nats(topic: &str, bytes: &[u8]) {
         other => panic!("{other:?}"),
     }
     let (headers, is_readable) = nats::fuzzing::headers(bytes);
-    for (name, value) in &headers {
-        let graphic = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
-        assert!(graphic && !name.is_empty(), "{name:?}");
-        assert!(!value.contains('\n'), "{name}: {value:?}");
-    }
+    can_travel(&headers);
     assert!(is_readable || !bytes.is_empty());
     let mut message = Incoming::new(Tag(1), topic, bytes.to_vec());
     message.headers = headers;
     judged(&message, &Binding::NATS);
+}
+
+fn can_travel(headers: &[(String, String)]) {
+    for (name, value) in headers {
+        let graphic = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+        assert!(graphic && !name.is_empty(), "{name:?}");
+        assert!(!value.contains('\n'), "{name}: {value:?}");
+    }
+}
+
+/// The bytes as what JetStream's interface answers: a stored message, a consumer's place, the name of a stream.
+fn of_jetstream(bytes: &[u8]) {
+    match nats::fuzzing::stored(bytes) {
+        Ok(Some(message)) => {
+            can_travel(&message.headers);
+            judged(&message, &Binding::NATS);
+        }
+        Ok(None) => {}
+        Err(error) => expect::error(&error),
+    }
+    match nats::fuzzing::unsettled(bytes) {
+        Ok(looked_at) => {
+            let (oldest, newest) = looked_at.into_inner();
+            assert!(newest.saturating_sub(oldest) <= 1000, "from {oldest} to {newest}");
+        }
+        Err(error) => expect::error(&error),
+    }
+    if let Err(why) = nats::fuzzing::stream(bytes) {
+        assert!(!why.is_empty());
+    }
+}
+
+/// The bytes as what RabbitMQ's management API answers.
+fn of_management(bytes: &[u8]) {
+    match rabbitmq::fuzzing::bindings(bytes) {
+        Ok(bindings) => assert!(bindings <= bytes.len() / 10, "{bindings} bindings"),
+        Err(why) => expect::one_line(&why),
+    }
 }
 
 /// Every header whose name can travel arrives, in its place.

@@ -16,6 +16,7 @@ pub(crate) mod http_headers;
 pub(crate) mod publish_arguments;
 pub(crate) mod snapshot;
 pub(crate) mod sqlite_row;
+pub(crate) mod stored_json;
 pub(crate) mod terminal;
 pub(crate) mod topic_filter;
 pub(crate) mod urls;

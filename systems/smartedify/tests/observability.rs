@@ -21,7 +21,7 @@ fn every_alert_fires_when_it_must_and_not_before() {
     let checked = promtool.check_rules(&file("alerts/outbox.rules.yml")).unwrap();
     assert!(checked.contains("5 rules found"), "{checked}");
     promtool.test_rules(&file("alerts/outbox.test.yml")).unwrap();
-    // The tests have teeth: with another threshold, sum or window they fail.
+    // The tests have teeth: with another threshold, time, sum or window they fail.
     let folder = tempfile::tempdir().unwrap();
     let rules = std::fs::read_to_string(file("alerts/outbox.rules.yml")).unwrap();
     let blunt = [
@@ -33,6 +33,10 @@ fn every_alert_fires_when_it_must_and_not_before() {
         ("max by (service) (outbox_backlog_gauge)", "sum by (service) (outbox_backlog_gauge)"),
         ("max by (service) (outbox_pending_age", "sum by (service) (outbox_pending_age"),
         ("max by (service) (outbox_dlq_gauge)", "sum by (service) (outbox_dlq_gauge)"),
+        ("for: 5m", "for: 3m"),
+        ("for: 5m", "for: 7m"),
+        ("for: 15m", "for: 13m"),
+        ("for: 15m", "for: 17m"),
         ("[15m]", "[5m]"),
         ("[15m]", "[30m]"),
     ];

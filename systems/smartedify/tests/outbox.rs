@@ -8,10 +8,10 @@ use chrono::Utc;
 use common::outbox::{Told, on_both, quick, refused, relay};
 use common::{Kind, Place, eventually, number, until};
 use relevo::broker::{Confirm, Publisher};
-use relevo::{ErrorClass, Event};
+use relevo::{ErrorClass, Event, NewEvent};
 use smartedify::db::Sql;
 use smartedify::downstream::direct::{Direct, Trouble};
-use smartedify::events::{Governance, Voting};
+use smartedify::events::{Change, Governance, TenantEvent, Voting};
 use smartedify::outbox::Settings;
 use smartedify::outbox::backoff::{Backoff, Growth};
 use smartedify::outbox::dead_letters::{self, Which};
@@ -29,6 +29,7 @@ on_both! {
     a_dead_letter_that_dies_again_is_still_one,
     transient_failures_die_only_where_attempts_are_limited,
     an_event_sent_twice_takes_effect_once,
+    an_event_that_comes_after_newer_ones_takes_nothing_back,
     writers_of_one_tenant_keep_its_order,
     a_claim_and_a_batch_have_fifty_rows_at_most,
     a_broker_that_is_down_is_nobodys_failure,
@@ -290,6 +291,40 @@ async fn an_event_sent_twice_takes_effect_once(place: Place) {
     let ids = Sql::both("SELECT count(*) FROM processed_event_ids WHERE consumer = 'directory'");
     assert_eq!(number(&place.directory, ids).await, 3);
     relay.stop().await.unwrap();
+}
+
+const KNOWN: Sql = Sql::each(
+    "SELECT name, (governance ->> 'quorum_percent')::bigint, users FROM tenant_directory",
+    "SELECT name, governance ->> '$.quorum_percent', users FROM tenant_directory",
+);
+
+/// As a dead letter that is sent again does, or what a dead consumer held: here all of a tenant's events come backwards.
+async fn an_event_that_comes_after_newer_ones_takes_nothing_back(place: Place) {
+    let user = Change::UserAdded {
+        user_id: "u".into(),
+        email: "ana@example.org".into(),
+        role: "o".into(),
+    };
+    let changes = [
+        Change::TenantCreated { name: "Mirador".into() },
+        Change::GovernanceChanged { governance: governance(51) },
+        Change::TenantUpdated { name: "Alameda".into() },
+        user,
+        Change::GovernanceChanged { governance: governance(67) },
+    ];
+    let events = changes.into_iter().zip(1..).map(|(change, version)| {
+        let topic = change.event_type();
+        let told = TenantEvent { tenant_id: "t".into(), version, change };
+        let payload = serde_json::to_vec(&told).unwrap();
+        Event::stored(NewEvent::bytes(topic, payload).key("t"), Utc::now())
+    });
+    let direct = Direct::to(place.directory.clone());
+    for event in events.collect::<Vec<_>>().iter().rev() {
+        assert_eq!(direct.publish(&[event]).await, [Confirm::Stored]);
+    }
+    let known: Vec<(String, i64, i64)> = place.directory.rows(&KNOWN, &[]).await.unwrap();
+    assert_eq!(known, [("Alameda".into(), 67, 1)]);
+    assert_eq!(place.effects().await, 5, "each of them is in the audit");
 }
 
 /// Many at once, all of one tenant: whoever waited for the tenant's row comes later.

@@ -10,7 +10,7 @@ use crate::rabbit::Rabbit;
 use crate::service::{self, ApiSettings, Running, Settings, WorkerSettings};
 use crate::traffic::Journal;
 use crate::verify::{Evidence, Witness};
-use crate::worker::mail::{Copying, InProcess, Smtp};
+use crate::worker::mail::{Copying, InProcess};
 use anyhow::{Result, anyhow};
 use async_trait::async_trait;
 use clap::Parser;
@@ -59,7 +59,7 @@ impl Environment {
     async fn check(&self) -> Result<()> {
         let database = async { Database::open(&self.common.database_url).await?.check().await };
         let rabbit = Rabbit::at(&self.common.rabbitmq_url);
-        let smtp = async { Smtp::at(&self.worker.smtp_url, &self.worker.mail_from)?.check().await };
+        let smtp = async { self.worker.smtp()?.check().await };
         let answers = tokio::join!(answer(database), answer(rabbit.check()), answer(smtp));
         let answers = VARIABLES.iter().zip([answers.0, answers.1, answers.2]);
         let missing = answers.filter_map(|((variable, what), answer)| {
@@ -136,8 +136,7 @@ impl Real {
         }
         let Environment { common, worker, .. } = &mut self.environment;
         worker.worker_name = format!("demo-{}", Uuid::new_v4());
-        let smtp = Smtp::at(&worker.smtp_url, &worker.mail_from)?;
-        let mailer = Arc::new(Copying { smtp, copies: self.mailbox.clone() });
+        let mailer = Arc::new(Copying { smtp: worker.smtp()?, copies: self.mailbox.clone() });
         self.worker = Some(service::worker_with(common, worker, mailer).await?);
         Ok(())
     }

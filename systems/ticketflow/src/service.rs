@@ -7,7 +7,7 @@ use crate::dispatcher::{self, Dispatcher, Gated, INTERVAL};
 use crate::rabbit::Rabbit;
 use crate::tickets::Tickets;
 use crate::topology::{self, EXCHANGE, QUEUES, dlq};
-use crate::worker::mail::{Mailer, Smtp};
+use crate::worker::mail::{LIMIT, Mailer, Smtp};
 use crate::worker::{Crew, EVERY, Forwarder, Pulse};
 use crate::{retention, telemetry};
 use anyhow::Result;
@@ -60,6 +60,14 @@ pub struct WorkerSettings {
     /// Whom e-mails are from
     #[arg(long, env = "MAIL_FROM", default_value = "TicketFlow <tickets@ticketflow.invalid>")]
     pub mail_from: String,
+    /// Seconds that the mail server may take with an e-mail, 50 at most
+    #[arg(
+        long,
+        env = "SMTP_LIMIT_S",
+        default_value_t = LIMIT.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..=50)
+    )]
+    pub smtp_limit_s: u64,
     /// A name that no other worker has
     #[arg(long, env = "WORKER_NAME", default_value_t = format!("worker-{}", std::process::id()))]
     pub worker_name: String,
@@ -69,6 +77,18 @@ pub struct WorkerSettings {
     /// Between two signs of life
     #[arg(long, env = "HEARTBEAT_INTERVAL_S", default_value_t = EVERY.as_secs())]
     pub heartbeat_interval_s: u64,
+}
+
+impl WorkerSettings {
+    /// How its e-mails leave.
+    pub(crate) fn smtp(&self) -> Result<Smtp> {
+        let smtp = Smtp::at(&self.smtp_url, &self.mail_from)?;
+        Ok(smtp.limit(Duration::from_secs(self.smtp_limit_s)))
+    }
+
+    fn retries(&self) -> Vec<Duration> {
+        self.retry_delays_s.iter().map(|seconds| Duration::from_secs_f64(*seconds)).collect()
+    }
 }
 
 /// A process at work.
@@ -192,7 +212,7 @@ pub async fn api(settings: &Settings, own: &ApiSettings) -> Result<Running> {
 
 /// Starts a worker.
 pub async fn worker(settings: &Settings, own: &WorkerSettings) -> Result<Running> {
-    worker_with(settings, own, Arc::new(Smtp::at(&own.smtp_url, &own.mail_from)?)).await
+    worker_with(settings, own, Arc::new(own.smtp()?)).await
 }
 
 /// Starts a worker whose e-mails leave this way.
@@ -202,13 +222,12 @@ pub async fn worker_with(
     mailer: Arc<dyn Mailer>,
 ) -> Result<Running> {
     let mut common = Common::of(settings).await?;
-    let retries = own.retry_delays_s.iter().map(|seconds| Duration::from_secs_f64(*seconds));
     let (database, clock) = (common.database.clone(), common.clock.clone());
     let pulse = Pulse::default();
     let crew = Crew {
         database: database.clone(),
         mailer,
-        retries: retries.collect(),
+        retries: own.retries(),
         clock: clock.clone(),
         pulse: pulse.clone(),
         processed_key: ProcessedKey::default(),
@@ -290,5 +309,30 @@ impl Check for Database {
     async fn check(&self) -> Result<()> {
         const ASK: &str = "SELECT 'yes'";
         self.connect().await?.session().query(ASK, &[]).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::RETRIES;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Args {
+        #[command(flatten)]
+        worker: WorkerSettings,
+    }
+
+    #[test]
+    fn a_worker_waits_between_attempts_as_it_is_told_and_in_that_order() {
+        let retries = |told: &[&str]| {
+            let command = ["ticketflow", "--smtp-url", "smtp://127.0.0.1"];
+            let args = command.iter().chain(told).copied();
+            Args::try_parse_from(args).map(|args| args.worker.retries()).unwrap()
+        };
+        assert_eq!(retries(&[]), RETRIES);
+        let told = [9, 1, 4].map(Duration::from_secs);
+        assert_eq!(retries(&["--retry-delays-s", "9,1,4"]), told);
     }
 }

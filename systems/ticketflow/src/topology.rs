@@ -72,7 +72,7 @@ const TAIL: &str = "
 | Header | Meaning |
 |---|---|
 | `x-event-id` | the event's id, the `Id` of its row in `Outbox`; `message_id` is the same |
-| `x-correlation-id` | followed from the request to the e-mail |
+| `x-correlation-id` | the request's, or one that was made up for it; a copy in a `.dlq` has it too, no e-mail has |
 | `cloudEvents_...` | the same and more, as CloudEvents has it: `subject` is the ticket |
 | `x-relevo-last-error`, `x-relevo-original-destination`, `x-relevo-original-topic` | in a `.dlq` only: why, where from, and the routing key it had |
 

@@ -28,7 +28,10 @@ fn alerts_with_other_numbers_do_not_pass() {
     for (sharp, blunt) in [
         ("> 100\n", "> 99\n"),
         ("> 100\n", "> 150\n"),
+        ("for: 1m", "for: 30s"),
         ("for: 1m", "for: 3m"),
+        ("for: 2m", "for: 90s"),
+        ("for: 2m", "for: 150s"),
         ("> 0\n", "> 1\n"),
         ("> 2000\n", "> 900\n"),
         ("> 2000\n", "> 4850\n"),

@@ -71,10 +71,7 @@ async fn count(world: &Arc<dyn World>, cluster: &Arc<dyn BrokerCluster>) {
     progress(world, 100).await;
     stop.store(true, Ordering::SeqCst);
     let published = writing.await.unwrap_or_else(|error| panic!("writing failed: {error}"));
-    until("every event has its effect", async || {
-        (number(world).await >= published.len()).then_some(())
-    })
-    .await;
+    all_effective(world, &published, &relaying).await;
     check(&published, &world.effects().await);
     assert!(dead_letters(&**world, 0).await.is_empty(), "nothing is given up");
     println!(
@@ -88,7 +85,11 @@ async fn count(world: &Arc<dyn World>, cluster: &Arc<dyn BrokerCluster>) {
 
 /// Two nodes of three die while events come, and come back.
 async fn without_majority(cluster: &Arc<dyn BrokerCluster>, relaying: &Running) {
-    until("no key waits", async || (relaying.counts().parked_keys == 0).then_some(())).await;
+    until("all is well", async || {
+        let counts = relaying.counts();
+        (counts.parked_keys == 0 && !counts.breaker_open).then_some(())
+    })
+    .await;
     let led = leader(cluster).await;
     let victims = [led, (led + 1) % 3];
     victims.iter().for_each(|victim| cluster.kill9(*victim));
@@ -123,6 +124,25 @@ fn check(published: &[EventId], effects: &[EffectRow]) {
         let order: Vec<usize> = payloads.iter().filter_map(|text| text.parse().ok()).collect();
         let late = order.windows(2).find(|pair| pair[0] > pair[1]);
         assert_eq!(late, None, "{key}: overtaken");
+    }
+}
+
+/// Waits until every event has its effect; if that never comes, it is told where they are.
+async fn all_effective(world: &Arc<dyn World>, published: &[EventId], relaying: &Running) {
+    let began = Instant::now();
+    while number(world).await < published.len() {
+        if began.elapsed() >= PATIENCE {
+            let effective: BTreeSet<EventId> =
+                world.effects().await.iter().map(|row| row.event).collect();
+            let missing = published.iter().enumerate().filter(|(_, id)| !effective.contains(id));
+            let missing: Vec<usize> = missing.map(|(number, _)| number).collect();
+            panic!(
+                "without an effect: {missing:?} of {}; {:?}",
+                published.len(),
+                relaying.counts()
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 

@@ -31,11 +31,13 @@ impl RabbitMqCluster {
         Some(cluster)
     }
 
+    /// One consumer at a time: to the queue a connection that was lost and the next one are two consumers, until the
+    /// broker has noticed, and two overtake each other.
     fn declare(&self) {
-        let wanted = serde_json::json!({
-            "exchanges": {"events": {}},
-            "queues": {QUEUE: {"kind": "quorum", "bind": {"events": ["thing.#"]}}},
-        });
+        let bind = serde_json::json!({"events": ["thing.#"]});
+        let queue =
+            serde_json::json!({"kind": "quorum", "single_active_consumer": true, "bind": bind});
+        let wanted = serde_json::json!({"exchanges": {"events": {}}, "queues": {QUEUE: queue}});
         let wanted: RabbitMqTopology =
             serde_json::from_value(wanted).unwrap_or_else(|error| panic!("{error}"));
         let port = self.nodes[0].management().port();

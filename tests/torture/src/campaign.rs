@@ -9,8 +9,8 @@ use crate::rig::{Run, TAKEOVER_LIMIT};
 use anyhow::{Context, Result, bail};
 use jobs::{Job, ON_POSTGRES, ON_SQLITE, perform};
 use relevo_core::clock::Rng;
-use relevo_testkit::simulation::Campaign as Simulation;
-use std::collections::BTreeMap;
+use relevo_testkit::simulation::{Campaign as Simulation, Seen};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -55,6 +55,7 @@ pub async fn run(options: CampaignOptions) -> Result<()> {
         outcomes: Vec::new(),
         failures: Vec::new(),
         simulated: Simulated::default(),
+        had_a_turn: BTreeSet::new(),
     };
     let end = began + Duration::from_secs_f64(campaign.options.hours * 3600.0);
     println!("campaign with seed {seed} for {} hours", campaign.options.hours);
@@ -64,6 +65,7 @@ pub async fn run(options: CampaignOptions) -> Result<()> {
             bail!("no scenario is called so");
         }
     }
+    campaign.ask_for_missed();
     campaign.write_report()?;
     let red = campaign.outcomes.iter().filter(|outcome| !outcome.is_clean()).count()
         + campaign.failures.len();
@@ -82,7 +84,7 @@ const OTHERS: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 struct Simulated {
     seeds: u64,
-    faults: u64,
+    seen: Seen,
 }
 
 struct Campaign {
@@ -95,29 +97,41 @@ struct Campaign {
     /// Scenarios that could not be carried out to their end, and seeds of the simulator that broke a promise.
     failures: Vec<String>,
     simulated: Simulated,
+    /// Scenarios that were begun, by name.
+    had_a_turn: BTreeSet<String>,
 }
 
 impl Campaign {
-    /// Every scenario once.
+    /// Every scenario once, or as many as there is time for.
     async fn round(&mut self, end: Instant) {
         if self.options.only.is_none() && self.options.sim_seeds > 0 {
             self.simulate().await;
         }
-        let majors = self.options.postgres.clone();
-        let on_postgres = majors.iter().flat_map(|major| ON_POSTGRES.map(|job| (job, *major)));
-        let jobs: Vec<(Job, u16)> =
-            ON_SQLITE.map(|job| (job, 0)).into_iter().chain(on_postgres).collect();
-        for (job, major) in jobs {
-            let name = if major == 0 {
-                format!("{job:?}")
-            } else {
-                format!("{job:?} on PostgreSQL {major}")
-            };
-            let wanted = self.options.only.as_ref().is_none_or(|part| name.contains(part.as_str()));
-            if wanted && Instant::now() < end {
+        for (job, major, name) in self.wanted() {
+            if Instant::now() < end {
+                self.had_a_turn.insert(name.clone());
                 self.once(job, major, &name).await;
             }
         }
+    }
+
+    /// The scenarios of a round, each with its name.
+    fn wanted(&self) -> Vec<(Job, u16, String)> {
+        let majors = self.options.postgres.iter();
+        let on_postgres = majors.flat_map(|major| ON_POSTGRES.map(|job| (job, *major)));
+        let jobs = ON_SQLITE.map(|job| (job, 0)).into_iter().chain(on_postgres);
+        let named = jobs.map(|(job, major)| match major {
+            0 => (job, major, format!("{job:?}")),
+            _ => (job, major, format!("{job:?} on PostgreSQL {major}")),
+        });
+        let only = self.options.only.as_deref().unwrap_or_default();
+        named.filter(|(_, _, name)| name.contains(only)).collect()
+    }
+
+    /// Scenarios that the time was too short for: the report is not about them.
+    fn without_a_turn(&self) -> Vec<String> {
+        let names = self.wanted().into_iter().map(|(_, _, name)| name);
+        names.filter(|name| !self.had_a_turn.contains(name)).collect()
     }
 
     /// The next seeds of the simulator.
@@ -130,11 +144,20 @@ impl Campaign {
             Err(error) => return self.failures.push(format!("simulator: {error}")),
         };
         self.simulated.seeds += report.seeds;
-        self.simulated.faults += report.seen.fault_count();
+        self.simulated.seen.add(&report.seen);
         println!("simulator: {} seeds from {first} in {:.1?}", report.seeds, report.took);
         if let Some(failure) = report.failure {
             println!("simulator: seed {} BROKEN {}", failure.seed, failure.violation);
             self.failures.push(format!("simulator: seed {} {}", failure.seed, failure.violation));
+        }
+    }
+
+    /// What all seeds together should have come through and did not: they prove nothing about it.
+    fn ask_for_missed(&mut self) {
+        let Simulated { seeds, seen } = &self.simulated;
+        for missed in seen.missed(*seeds) {
+            println!("simulator: {missed}");
+            self.failures.push(format!("simulator: {missed}"));
         }
     }
 
@@ -183,6 +206,10 @@ impl Campaign {
         )?;
         self.totals(&mut text)?;
         self.by_scenario(&mut text)?;
+        match self.without_a_turn() {
+            none if none.is_empty() => writeln!(text, "\nEvery scenario had its turn.")?,
+            some => writeln!(text, "\nNo time was left for: {}.", some.join(", "))?,
+        }
         self.by_fault(&mut text)?;
         self.by_seed(&mut text)?;
         Ok(text)
@@ -196,7 +223,7 @@ impl Campaign {
             ("runs, each with a seed of its own", self.outcomes.len()),
             ("runs that could not be carried out", self.failures.len()),
             ("simulated seeds", self.simulated.seeds as usize),
-            ("faults injected in simulation", self.simulated.faults as usize),
+            ("faults injected in simulation", self.simulated.seen.fault_count() as usize),
             ("events committed", sum(|o| o.verdict.committed)),
             ("faults injected", sum(|o| o.figures.faults.values().sum::<u64>() as usize)),
             ("kills of our processes with work in flight", in_flight.len()),

@@ -1,10 +1,10 @@
 //! Runs the commands of one page in one bash and compares what they printed.
 
 use super::extract::{Part, ShownCommand, output_matches};
+use crate::group::Group;
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -87,7 +87,9 @@ impl Page<'_> {
         // A file and not a pipe: what a page leaves running in the background must not hold us up.
         let output = self.folder.join(".output");
         let mut bash = Command::new("bash");
-        bash.arg(script).current_dir(&self.folder).env("PATH", self.path).process_group(0);
+        bash.arg(script).current_dir(&self.folder).env("PATH", self.path);
+        let group = Group::new()?;
+        group.take_in(&mut bash);
         bash.stdin(Stdio::null()).stdout(File::create(&output)?);
         for (name, value) in environment.get_envs() {
             bash.env(name, value.unwrap_or_default());
@@ -95,7 +97,8 @@ impl Page<'_> {
         bash.envs(variables.iter().map(|(name, value)| (name, value)));
         let mut running = bash.spawn().context("cannot start bash")?;
         let in_time = wait(&mut running, PAGE_LIMIT)?;
-        end_group(&running);
+        // With it goes whatever the page left running.
+        drop(group);
         let _ = running.wait();
         let printed = String::from_utf8_lossy(&fs::read(&output)?).into_owned();
         ensure!(
@@ -145,19 +148,6 @@ fn wait(child: &mut Child, limit: Duration) -> Result<bool> {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(true)
-}
-
-/// Ends whatever the page left running.
-fn end_group(child: &Child) {
-    let group = format!("-{}", child.id());
-    for signal in ["-TERM", "-KILL"] {
-        let ended =
-            Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();
-        if !ended.is_ok_and(|status| status.success()) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Servers for the pages, from the test kit's own program: xtask itself knows none of them.
 
 use super::extract::Part;
+use crate::group::end_with_xtask;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -73,7 +74,8 @@ impl Server {
         for (name, value) in environment.get_envs() {
             command.env(name, value.unwrap_or_default());
         }
-        let mut process = command.spawn().context("cannot start relevo-services")?;
+        let mut process =
+            end_with_xtask(&mut command)?.spawn().context("cannot start relevo-services")?;
         let ask = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().context("stdout is a pipe")?);
         let mut server = Server { process, ask, answers };

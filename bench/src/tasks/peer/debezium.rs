@@ -1,7 +1,7 @@
 use super::TABLE;
 use crate::cost;
 use crate::tasks::Sink;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -51,14 +51,25 @@ impl Debezium {
     async fn wait_ready(&mut self, port: u16) -> Result<()> {
         let start = Instant::now();
         while !is_ready(port).await.unwrap_or(false) {
-            let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-            if let Some(status) = self.child.try_wait()? {
-                bail!("Debezium ended with {status}:\n{}", log());
+            if self.child.try_wait()?.is_some() {
+                return Err(self.death().await);
             }
-            ensure!(start.elapsed() < READY_LIMIT, "Debezium is not ready:\n{}", log());
+            ensure!(start.elapsed() < READY_LIMIT, "Debezium is not ready:\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Comes when its process has ended, which nobody asked it to: how, and what it said.
+    pub(super) async fn death(&mut self) -> anyhow::Error {
+        match self.child.wait().await {
+            Ok(status) => anyhow!("Debezium ended with {status}:\n{}", self.log()),
+            Err(error) => anyhow!(error).context("waiting for Debezium"),
+        }
     }
 
     fn pid(&self) -> Result<u32> {

@@ -4,13 +4,13 @@
 
 mod debezium;
 
+use super::filling::filled;
 use super::latency::{After, Pace, Stopwatch, Writer, listen, summary};
 use super::rows::connect;
-use super::sink::{Adapter, Sink, connect_nats};
+use super::sink::{Adapter, Sink};
 use super::{Outcome, Plan};
 use crate::cost;
 use anyhow::{Result, bail};
-use async_nats::jetstream::{self, stream::Stream};
 use debezium::Debezium;
 use relevo::broker::ToBroker;
 use relevo::postgres::PostgresStore;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-const LOOK: Duration = Duration::from_millis(5);
+/// After the last commit everything must have arrived within this time.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The table's name, as Debezium calls it.
@@ -50,10 +50,16 @@ pub(super) async fn run(
     peer: &Peer,
     rate: Option<f64>,
 ) -> Result<Outcome> {
-    let (start, relay) = (Instant::now(), Running::start(url, sink, peer).await?);
-    let mut outcome = match rate {
-        None => drained(plan, sink, start).await?,
-        Some(rate) => paced(url, plan, sink, rate).await?,
+    let (start, mut relay) = (Instant::now(), Running::start(url, sink, peer).await?);
+    let work = async {
+        match rate {
+            None => filled(plan, sink, start).await,
+            Some(rate) => paced(url, plan, sink, rate).await,
+        }
+    };
+    let mut outcome = tokio::select! {
+        outcome = work => outcome?,
+        why = relay.death() => return Err(why),
     };
     relay.stop(&mut outcome).await?;
     Ok(outcome)
@@ -66,6 +72,14 @@ impl Running {
                 Debezium::start(folder, java, slot, url, sink).await.map(Running::Debezium)
             }
             Peer::Adopted { name } => adopted(url, sink, name).await.map(Running::Adopted),
+        }
+    }
+
+    /// Comes only if it ends by itself: why.
+    async fn death(&mut self) -> anyhow::Error {
+        match self {
+            Running::Debezium(server) => server.death().await,
+            Running::Adopted(_) => std::future::pending().await,
         }
     }
 
@@ -94,37 +108,6 @@ async fn adopted(url: &str, sink: &Sink, name: &str) -> Result<RunningRelay> {
     let table = PostgresStore::connect(url).await?.adopt(name, mapping).await?;
     let to = ToBroker::new(Adapter(publisher));
     Ok(Relay::on(table).subscribe(Subscription::new(name), to).start().await?)
-}
-
-async fn stream_of(sink: &Sink) -> Result<Stream> {
-    let Sink::Nats { url, stream } = sink else { bail!("peers are compared on NATS") };
-    Ok(jetstream::new(connect_nats(url).await?).get_stream(stream).await?)
-}
-
-/// From a tenth of the messages to the last; starting is told on its own.
-async fn drained(plan: Plan, sink: &Sink, start: Instant) -> Result<Outcome> {
-    let mut stream = stream_of(sink).await?;
-    let (mut first, mut tenth) = (None, None);
-    loop {
-        let stored = stream.info().await?.state.messages;
-        if stored > 0 {
-            first.get_or_insert_with(|| start.elapsed().as_secs_f64());
-        }
-        if stored >= plan.events {
-            break;
-        }
-        if stored >= plan.events / 10 {
-            tenth.get_or_insert_with(|| (Instant::now(), stored));
-        }
-        if start.elapsed() > PATIENCE && stored == 0 {
-            bail!("nothing came within {PATIENCE:?}");
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    let (began, before) = tenth.unwrap_or((start, 0));
-    let mut outcome = Outcome::of(plan.events - before, began.elapsed());
-    outcome.values.extend(first.map(|seconds| ("start_s".to_owned(), seconds)));
-    Ok(outcome)
 }
 
 /// One clock for writers and receiver.

@@ -264,7 +264,7 @@ impl KafkaConfig {
         self
     }
 
-    /// How long a confirm may take.
+    /// How long a confirm may take. A relay waits a minute at most.
     pub fn ack_timeout(mut self, limit: Duration) -> Self {
         self.ack_timeout = limit;
         self

@@ -39,6 +39,16 @@ pub(super) fn confirm(answer: &[u8]) -> Confirm {
     }
 }
 
+/// The stream that takes a subject, as JetStream answers the question for its name; `Err` has what it says instead.
+pub(super) fn stream(answer: &[u8]) -> Result<Option<String>, String> {
+    let names: serde_json::Value = serde_json::from_slice(answer)
+        .map_err(|error| format!("JetStream's answer cannot be read: {error}"))?;
+    match names["error"]["description"].as_str() {
+        Some(error) => Err(format!("JetStream says: {error}")),
+        None => Ok(names["streams"][0].as_str().map(str::to_owned)),
+    }
+}
+
 impl Refusal {
     fn confirm(self) -> Confirm {
         let error = format!("JetStream refused it: {} ({})", self.description, self.err_code);

@@ -49,7 +49,7 @@ pub struct NatsConfig {
     pub subject_prefix: Option<String>,
     /// The JetStream domain, where it is not the server's own.
     pub domain: Option<String>,
-    /// How long a confirm may take.
+    /// How long a confirm may take. A relay waits a minute at most.
     pub ack_timeout: Duration,
     /// How long connecting to one server may take, its name's resolution included.
     pub connect_timeout: Duration,
@@ -179,7 +179,7 @@ impl NatsConfig {
         self
     }
 
-    /// How long a confirm may take.
+    /// How long a confirm may take. A relay waits a minute at most.
     pub fn ack_timeout(mut self, limit: Duration) -> Self {
         self.ack_timeout = limit;
         self

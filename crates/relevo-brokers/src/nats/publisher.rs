@@ -164,12 +164,7 @@ impl NatsPublisher {
                 connection.explained(format!("{why}: {error}"), began)
             }
         })?;
-        let names: serde_json::Value = serde_json::from_slice(&answer.payload)
-            .map_err(|error| format!("JetStream's answer cannot be read: {error}"))?;
-        match names["error"]["description"].as_str() {
-            Some(error) => Err(format!("JetStream says: {error}")),
-            None => Ok(names["streams"][0].as_str().map(str::to_owned)),
-        }
+        answer::stream(&answer.payload)
     }
 
     /// It may be stored: also who may publish, and may not hear the answer, is told nothing.

@@ -161,12 +161,11 @@ impl Pulls {
         number == Some(self.number)
     }
 
-    /// Ends the subscription and returns what was on its way.
-    pub(super) async fn drain(mut self) -> Vec<Message> {
-        let mut late = Vec::new();
-        if self.answers.drain().await.is_ok() {
-            while let Ok(Some(message)) =
-                tokio::time::timeout(self.heartbeat, self.answers.next()).await
+    /// Ends the subscription and returns what was on its way, as far as it comes within the limit.
+    pub(super) async fn drain(mut self, limit: Duration) -> Vec<Message> {
+        let (mut late, until) = (Vec::new(), Instant::now() + limit);
+        if let Ok(Ok(())) = tokio::time::timeout_at(until, self.answers.drain()).await {
+            while let Ok(Some(message)) = tokio::time::timeout_at(until, self.answers.next()).await
             {
                 late.extend(message.status.is_none().then_some(message));
             }

@@ -19,6 +19,10 @@ const IN_PROGRESS: &[u8] = b"+WPI";
 const DONE: &[u8] = b"+ACK";
 const GIVEN_BACK: &[u8] = b"-NAK";
 
+/// So long a close waits for what is still on its way, and again so long until everything is given back. From a server
+/// that may be gone nothing better is to be had: what it did not take comes again when its time is over.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
 type Held = Arc<Mutex<BTreeMap<Tag, Delivery>>>;
 
 /// Messages of one consumer.
@@ -350,8 +354,12 @@ impl Receiver for NatsReceiver {
 
 /// Everything that is not settled goes back, what is still on its way too.
 async fn give_back(connection: Connection, pulls: Pulls, held: BTreeMap<Tag, Delivery>) {
-    let late = pulls.drain().await.into_iter().filter_map(Delivery::read);
-    return_all(&connection, held.into_values().chain(late)).await;
+    // First the end of what was asked for: what is given back before it would come here again.
+    let late = pulls.drain(CLOSE_LIMIT).await.into_iter().filter_map(Delivery::read);
+    let giving_back = return_all(&connection, held.into_values().chain(late));
+    if tokio::time::timeout(CLOSE_LIMIT, giving_back).await.is_err() {
+        tracing::warn!(limit = ?CLOSE_LIMIT, "closed before the server took everything back");
+    }
 }
 
 async fn return_all(connection: &Connection, deliveries: impl Iterator<Item = Delivery>) {

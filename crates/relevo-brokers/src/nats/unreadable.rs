@@ -13,10 +13,11 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures::stream::{self, StreamExt};
-use relevo_core::error::{Kind, Result};
+use relevo_core::error::{Kind, Result, quoted};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// So many messages, the newest, are looked at.
@@ -59,16 +60,14 @@ pub(super) async fn find(
 ) -> Result<Vec<Delivery>> {
     let api = config.api_prefix();
     let about = format!("{api}.CONSUMER.INFO.{}.{}", consumer.stream, consumer.name);
-    let info: Info = ask(connection, config, about, Bytes::new()).await?;
-    let newest = info.delivered.stream_seq;
-    let oldest = (info.ack_floor.stream_seq + 1).max(newest.saturating_sub(LOOKED_AT));
+    let looked_at = unsettled(&ask(connection, config, about, Bytes::new()).await?)?;
     let get = format!("{api}.STREAM.MSG.GET.{}", consumer.stream);
-    let looked = stream::iter((oldest..=newest).filter(|sequence| !known.contains(sequence)))
+    let looked = stream::iter(looked_at.filter(|sequence| !known.contains(sequence)))
         .map(|seq| {
             let get = get.clone();
             async move {
                 let wanted = Bytes::from(serde_json::json!({ "seq": seq }).to_string());
-                ask::<Answer>(connection, config, get, wanted).await
+                ask(connection, config, get, wanted).await
             }
         })
         .buffered(AT_ONCE)
@@ -76,24 +75,44 @@ pub(super) async fn find(
         .await;
     let mut found = Vec::new();
     for answer in looked {
-        // A sequence without a message was deleted meanwhile.
-        let Some(stored) = answer?.message else { continue };
-        found.extend(unreadable(stored, consumer));
+        found.extend(stored(&answer?, consumer)?);
     }
     Ok(found)
 }
 
-async fn ask<T: DeserializeOwned>(
+async fn ask(
     connection: &Connection,
     config: &NatsConfig,
     subject: String,
     question: Bytes,
-) -> Result<T> {
-    let failed = |why: String| error(Kind::DestinationDown, why);
+) -> Result<Bytes> {
     let request = Request::new().payload(question).timeout(Some(config.ack_timeout));
     let answer = connection.client.send_request(subject, request).await;
-    let answer = answer.map_err(|cause| failed(cause.to_string()))?;
-    serde_json::from_slice(&answer.payload).map_err(|cause| failed(cause.to_string()))
+    answer
+        .map(|answer| answer.payload)
+        .map_err(|cause| error(Kind::DestinationDown, cause.to_string()))
+}
+
+/// An answer of JetStream's interface. What is wrong with one may repeat any length of it.
+fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T> {
+    serde_json::from_slice(answer).map_err(|cause| {
+        let why = format!("JetStream's answer is not understood: {}", quoted(&cause.to_string()));
+        error(Kind::DestinationDown, why)
+    })
+}
+
+/// The newest of what was handed out and is not settled, by what the server says of the consumer.
+pub(super) fn unsettled(answer: &[u8]) -> Result<RangeInclusive<u64>> {
+    let info: Info = read(answer)?;
+    let newest = info.delivered.stream_seq;
+    let oldest = info.ack_floor.stream_seq.saturating_add(1);
+    Ok(oldest.max(newest.saturating_sub(LOOKED_AT))..=newest)
+}
+
+/// The message of an answer, if the client cannot read it. A sequence without a message was deleted meanwhile.
+pub(super) fn stored(answer: &[u8], consumer: &NatsConsumer) -> Result<Option<Delivery>> {
+    let answer: Answer = read(answer)?;
+    Ok(answer.message.and_then(|stored| unreadable(stored, consumer)))
 }
 
 fn unreadable(stored: Stored, consumer: &NatsConsumer) -> Option<Delivery> {
@@ -147,5 +166,26 @@ mod tests {
         }
         let read = what_is_readable(b"NATS/1.0\r\nx-event-id: 7\r\nodd\r\nb: \xff\r\n: c\r\n\r\n");
         assert_eq!(read, [("x-event-id".into(), "7".into()), ("b".into(), "\u{fffd}".into())]);
+    }
+
+    #[test]
+    fn only_the_newest_of_what_is_not_settled_is_looked_at() {
+        let looked_at = |settled: u64, newest: u64| {
+            let place = |seq: u64| serde_json::json!({ "stream_seq": seq });
+            let info =
+                serde_json::json!({ "delivered": place(newest), "ack_floor": place(settled) });
+            unsettled(info.to_string().as_bytes()).unwrap()
+        };
+        assert_eq!(looked_at(3, 7), 4..=7);
+        assert_eq!(looked_at(0, 5000), 4000..=5000);
+        assert!(looked_at(7, 7).is_empty());
+        assert!(looked_at(u64::MAX, 7).is_empty());
+    }
+
+    #[test]
+    fn an_answer_that_is_none_of_jetstreams_is_not_repeated_at_length() {
+        let answer = format!(r#"{{"delivered":"{}"}}"#, "x".repeat(10_000));
+        let error = unsettled(answer.as_bytes()).unwrap_err();
+        assert!(error.message().len() < 200, "{error}");
     }
 }

@@ -32,11 +32,12 @@ pub struct RabbitMqConfig {
     /// Larger payloads are poison. RabbitMQ closes the channel at its `max_message_size` (128 MiB in 3.x, 16 MiB
     /// in 4.x).
     pub max_message_bytes: usize,
-    /// A confirm that takes longer is unknown.
+    /// A confirm that takes longer is unknown. A relay waits a minute at most.
     pub confirm_timeout: Duration,
-    /// How long connecting and logging in may take.
+    /// How long connecting and logging in may take, over all nodes.
     pub connect_timeout: Duration,
-    /// A connection that the broker has blocked (memory or disk alarm) for longer is down.
+    /// A connection that the broker has blocked (memory or disk alarm) for longer is down; what was sent on it is
+    /// unknown.
     pub blocked_limit: Duration,
 }
 
@@ -120,13 +121,13 @@ impl RabbitMqConfig {
         self
     }
 
-    /// A confirm that takes longer is unknown.
+    /// A confirm that takes longer is unknown. A relay waits a minute at most.
     pub fn confirm_timeout(mut self, limit: Duration) -> Self {
         self.confirm_timeout = limit;
         self
     }
 
-    /// How long connecting and logging in may take.
+    /// How long connecting and logging in may take, over all nodes.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self

@@ -1,18 +1,54 @@
 use super::config::RabbitMqConfig;
+use super::socket::Socket;
 use lapin::options::ConfirmSelectOptions;
+use lapin::tcp::AsyncTcpStream;
+use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{Channel, Connection, ConnectionProperties};
-use std::time::Duration;
+use std::ops::Deref;
+use std::time::{Duration, Instant};
 
-/// Connects to the first node that takes us, and logs in. The reason of a failure names addresses, nothing secret.
-pub(super) async fn connect(config: &RabbitMqConfig, role: &str) -> Result<Connection, String> {
-    let mut failed = Vec::new();
-    for (host, port) in config.turns.over(&config.nodes) {
-        match connect_to(config, host, *port, role).await {
-            Ok(connection) => return Ok(connection),
+/// A connection that is logged in, and the socket below it.
+pub(super) struct Link {
+    connection: Connection,
+    socket: Socket,
+}
+
+impl Deref for Link {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl Link {
+    /// Says goodbye, and cuts the socket of a broker that does not answer within the limit: the client waits for it longer
+    /// than anybody should, with a thread and a file of its own.
+    pub(super) async fn hang_up(&self, limit: Duration) -> Result<(), String> {
+        let closing = self.connection.close(200, "relevo stops".into());
+        within(limit, "closing", closing).await.inspect_err(|_| self.socket.cut())
+    }
+}
+
+/// Connects to the first node that takes us, and logs in. All nodes together may take `connect_timeout`: each has a share
+/// of what those before it left. The reason of a failure names addresses, nothing secret.
+pub(super) async fn connect(config: &RabbitMqConfig, role: &str) -> Result<Link, String> {
+    let (until, mut failed) = (Instant::now() + config.connect_timeout, Vec::new());
+    let nodes = config.nodes.len();
+    for (tried, (host, port)) in config.turns.over(&config.nodes).enumerate() {
+        let share = share_of(until.saturating_duration_since(Instant::now()), nodes - tried);
+        match connect_to(config, host, *port, role, share).await {
+            Ok(link) => return Ok(link),
             Err(why) => failed.push(why),
         }
     }
     Err(failed.join("; "))
+}
+
+/// For one of so many; at least something, in milliseconds that people can read.
+fn share_of(left: Duration, nodes: usize) -> Duration {
+    let millis = left.as_micros().div_ceil(1000).div_ceil(nodes.max(1) as u128).max(1);
+    Duration::from_millis(millis as u64)
 }
 
 async fn connect_to(
@@ -20,7 +56,8 @@ async fn connect_to(
     host: &str,
     port: u16,
     role: &str,
-) -> Result<Connection, String> {
+    limit: Duration,
+) -> Result<Link, String> {
     let at = |why: String| format!("{}: {why}", config.address_of(&format!("{host}:{port}")));
     let runtime = lapin::runtime::default_runtime().map_err(|error| at(error.to_string()))?;
     let name = format!("relevo {} {role}", config.source);
@@ -28,10 +65,30 @@ async fn connect_to(
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let mut uri = config.uri.clone();
     (uri.authority.host, uri.authority.port) = (host.to_owned(), port);
-    let connecting =
-        Connection::connect_uri_with_config(uri, properties, config.tls.clone(), runtime);
-    let connected = within(config.connect_timeout, "connecting", connecting).await;
-    connected.map_err(at)
+    let socket = Socket::default();
+    let (dialled, tls) = (socket.clone(), config.tls.clone());
+    // Whoever gives up, for whatever reason, leaves nothing behind that waits on.
+    let attempt = socket.clone().cut_when_dropped();
+    let connecting = Connection::connector(
+        uri,
+        runtime,
+        async move |uri: AMQPUri, runtime| {
+            let addresses =
+                runtime.to_socket_addrs((uri.authority.host.clone(), uri.authority.port));
+            let stream = AsyncTcpStream::connect(&runtime, addresses).await?;
+            if let AsyncTcpStream::Plain(plain) = &stream {
+                dialled.hold(plain.get_ref())?;
+            }
+            match uri.scheme {
+                AMQPScheme::AMQP => Ok(stream),
+                AMQPScheme::AMQPS => Ok(stream.into_tls(&uri.authority.host, tls.as_ref()).await?),
+            }
+        },
+        properties,
+    );
+    let connection = within(limit, "connecting", connecting).await.map_err(at)?;
+    attempt.keep();
+    Ok(Link { connection, socket })
 }
 
 /// A channel on which the broker confirms every message.
@@ -66,5 +123,52 @@ pub(super) fn reason(error: &lapin::Error) -> String {
         lapin::ErrorKind::ProtocolError(error) => error.get_message().to_string(),
         lapin::ErrorKind::IOError(error) => error.to_string(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn nodes_share_what_is_left_of_the_time() {
+        let millis = Duration::from_millis;
+        assert_eq!(share_of(millis(900), 3), millis(300));
+        assert_eq!(share_of(millis(899) + Duration::from_nanos(999_001), 3), millis(300));
+        assert_eq!(share_of(millis(1000), 1), millis(1000));
+        assert_eq!(share_of(Duration::ZERO, 2), millis(1));
+    }
+
+    #[tokio::test]
+    async fn silent_nodes_together_take_no_longer_than_one() {
+        let mut nodes = Vec::new();
+        for _ in 0..3 {
+            nodes.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        }
+        let at: Vec<_> = nodes.iter().map(|node| node.local_addr().unwrap().to_string()).collect();
+        let config = RabbitMqConfig::to(&format!("amqp://{}", at.join(","))).unwrap();
+        let limit = Duration::from_secs(3);
+        let began = Instant::now();
+        let why = connect(&config.connect_timeout(limit), "tests").await.err().unwrap();
+        assert!(began.elapsed() < limit * 2, "{:?}", began.elapsed());
+        assert_eq!(why.matches("connecting took longer than").count(), 3, "{why}");
+    }
+
+    #[tokio::test]
+    async fn whoever_gives_up_on_a_silent_broker_hangs_up() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("amqp://{}", silent.local_addr().unwrap());
+        let config = RabbitMqConfig::to(&url).unwrap().connect_timeout(Duration::from_millis(300));
+        let (given_up, accepted) = tokio::join!(connect(&config, "tests"), silent.accept());
+        let why = given_up.err().unwrap();
+        assert!(why.contains("connecting took longer than 300ms"), "{why}");
+        let mut said = Vec::new();
+        let mut peer = accepted.unwrap().0;
+        let end = tokio::time::timeout(Duration::from_secs(30), peer.read_to_end(&mut said)).await;
+        assert!(end.is_ok(), "the connection is still open, after {said:?}");
+        let again = tokio::time::timeout(Duration::from_secs(2), silent.accept()).await;
+        assert!(again.is_err(), "nobody goes on trying");
     }
 }

@@ -1,6 +1,7 @@
 //! What this adapter reads, as plain functions for the project's fuzz targets. No part of the API.
 
 use super::headers;
+use super::topology::management;
 use lapin::BasicProperties;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldArray, FieldTable, LongString, ShortString};
@@ -21,6 +22,11 @@ pub fn incoming(topic: &str, payload: &[u8], fields: &[(String, String)]) -> Opt
         None => properties,
     };
     Some(headers::incoming(Tag(1), &delivery, payload.to_vec().into()))
+}
+
+/// How many bindings an answer of the management API has.
+pub fn bindings(answer: &[u8]) -> Result<usize, String> {
+    management::read(answer).map(|bindings| bindings.len())
 }
 
 fn typed(value: &str) -> AMQPValue {

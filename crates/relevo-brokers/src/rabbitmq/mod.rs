@@ -1,7 +1,7 @@
 //! RabbitMQ over AMQP 0-9-1, in both directions.
 //!
 //! - `config`: where to and how
-//! - `connect`: connections with TLS, within a limit
+//! - `connect`, `socket`: connections with TLS, within a limit, and the end of those that are given up
 //! - `headers`: an event as properties and headers, and back
 //! - `publisher`, `window`, `answer`: confirms, how many may be missing, what each means
 //! - `subscriber`, `receiver`, `prefetch`: deliveries, settled last, and how many may be unsettled
@@ -16,6 +16,7 @@ mod headers;
 mod prefetch;
 mod publisher;
 mod receiver;
+mod socket;
 mod subscriber;
 pub mod topology;
 mod window;

@@ -1,6 +1,6 @@
 use super::answer::{self, Blame, refused, too_large};
 use super::config::RabbitMqConfig;
-use super::connect::{confirming, connect, reason};
+use super::connect::{Link, confirming, connect, reason};
 use super::window::Window;
 use super::{NAME, capabilities, headers};
 use async_trait::async_trait;
@@ -8,7 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use lapin::message::BasicReturnMessage;
 use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Channel, Confirmation, Connection, ErrorKind};
+use lapin::{BasicProperties, Channel, Confirmation, ErrorKind};
 use relevo_core::ErrorClass;
 use relevo_core::broker::{Capabilities, Confirm, Publisher};
 use relevo_core::event::Event;
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct RabbitMqPublisher {
     config: RabbitMqConfig,
     window: Window,
-    link: tokio::sync::Mutex<Link>,
+    slot: tokio::sync::Mutex<Slot>,
     state: watch::Sender<State>,
     /// What the broker was found to take, if less than the configuration says.
     max_bytes: AtomicUsize,
@@ -47,14 +47,14 @@ enum State {
 }
 
 #[derive(Default)]
-struct Link {
+struct Slot {
     live: Option<Arc<Live>>,
     /// Why the last attempt to connect failed; empty after one that worked.
     last_failure: String,
 }
 
 struct Live {
-    connection: Connection,
+    connection: Link,
     idle: Mutex<Vec<Channel>>,
 }
 
@@ -110,7 +110,7 @@ impl RabbitMqPublisher {
     pub fn new(config: RabbitMqConfig) -> Self {
         Self {
             window: Window::new(config.window, config.window_bytes),
-            link: tokio::sync::Mutex::default(),
+            slot: tokio::sync::Mutex::default(),
             state: watch::Sender::new(State::Open),
             max_bytes: AtomicUsize::new(config.max_message_bytes),
             config,
@@ -124,9 +124,9 @@ impl RabbitMqPublisher {
 
     /// The connection, made anew if it was lost. Who waited while another one tried in vain does not try again.
     async fn live(&self) -> Result<Arc<Live>, String> {
-        let waited = self.link.try_lock().is_err();
-        let mut link = self.link.lock().await;
-        if let Some(live) = &link.live
+        let waited = self.slot.try_lock().is_err();
+        let mut slot = self.slot.lock().await;
+        if let Some(live) = &slot.live
             && live.connection.status().connected()
         {
             return Ok(live.clone());
@@ -134,19 +134,19 @@ impl RabbitMqPublisher {
         if *self.state.borrow() != State::Open {
             return Err("the publisher is closed".into());
         }
-        if waited && !link.last_failure.is_empty() {
-            return Err(link.last_failure.clone());
+        if waited && !slot.last_failure.is_empty() {
+            return Err(slot.last_failure.clone());
         }
-        link.live = None;
+        slot.live = None;
         match connect(&self.config, "publishes").await {
             Ok(connection) => {
                 let live = Arc::new(Live { connection, idle: Mutex::default() });
-                link.live = Some(live.clone());
-                link.last_failure.clear();
+                slot.live = Some(live.clone());
+                slot.last_failure.clear();
                 Ok(live)
             }
             Err(why) => {
-                link.last_failure.clone_from(&why);
+                slot.last_failure.clone_from(&why);
                 Err(why)
             }
         }
@@ -264,7 +264,8 @@ impl RabbitMqPublisher {
                     if !is_blocked {
                         blocked_since = None;
                     } else if now - since >= self.config.blocked_limit {
-                        round.gave_up = Some(Confirm::Down { error: self.blocked() });
+                        // The broker may have it, or get it from the client as soon as the alarm is over.
+                        round.gave_up = Some(unknown(&self.blocked()));
                         return round;
                     }
                     if now >= deadline {
@@ -463,10 +464,9 @@ impl Publisher for RabbitMqPublisher {
             tracing::warn!(adapter = NAME, "closed before every confirm came");
         }
         self.state.send_replace(State::Closed);
-        let live = tokio::time::timeout(CLOSE_PATIENCE, self.link.lock()).await;
-        let Some(live) = live.ok().and_then(|mut link| link.live.take()) else { return };
-        let closing = live.connection.close(200, "relevo stops".into());
-        if let Err(why) = super::connect::within(CLOSE_PATIENCE, "closing", closing).await {
+        let live = tokio::time::timeout(CLOSE_PATIENCE, self.slot.lock()).await;
+        let Some(live) = live.ok().and_then(|mut slot| slot.live.take()) else { return };
+        if let Err(why) = live.connection.hang_up(CLOSE_PATIENCE).await {
             tracing::debug!(adapter = NAME, why, "the connection did not end in good order");
         }
     }

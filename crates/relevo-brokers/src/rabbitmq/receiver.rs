@@ -1,4 +1,4 @@
-use super::connect::{confirming, reason, within};
+use super::connect::{Link, confirming, reason, within};
 use super::prefetch::Prefetch;
 use super::subscriber::{DeadLetterTo, Rung};
 use super::{failed, headers};
@@ -9,7 +9,7 @@ use futures::future::join_all;
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicPublishOptions};
 use lapin::types::{FieldTable, ShortString};
-use lapin::{Acker, BasicProperties, Channel, Confirmation, Connection, Consumer};
+use lapin::{Acker, BasicProperties, Channel, Confirmation, Consumer};
 use relevo_core::broker::{Incoming, Received, Receiver, Settle, Source, Tag, dead_header};
 use relevo_core::{Kind, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -76,7 +76,7 @@ fn count(incoming: &mut Incoming) {
 /// Deliveries of one connection. A paused queue is not read: what the broker has sent ahead, at most the prefetch,
 /// waits here, and the rest there; so a pause neither reorders nor hands the queue to another consumer.
 pub(super) struct RabbitMqReceiver {
-    connection: Arc<Connection>,
+    connection: Arc<Link>,
     queues: Vec<Queue>,
     ladder: Vec<Rung>,
     dead_letters: Option<DeadLetterTo>,
@@ -98,9 +98,9 @@ enum Found {
 }
 
 impl RabbitMqReceiver {
+    /// Of no queue yet.
     pub(super) fn new(
-        connection: Connection,
-        queues: Vec<Queue>,
+        connection: Link,
         ladder: Vec<Rung>,
         dead_letters: Option<DeadLetterTo>,
         limit: Duration,
@@ -108,7 +108,7 @@ impl RabbitMqReceiver {
     ) -> Self {
         Self {
             connection: Arc::new(connection),
-            queues,
+            queues: Vec::new(),
             ladder,
             dead_letters,
             limit,
@@ -119,6 +119,14 @@ impl RabbitMqReceiver {
             next_queue: 0,
             forwarding: None,
         }
+    }
+
+    pub(super) fn connection(&self) -> &Link {
+        &self.connection
+    }
+
+    pub(super) fn add(&mut self, queue: Queue) {
+        self.queues.push(queue);
     }
 
     /// The queues in turn, so that a busy one does not hide the others.
@@ -389,12 +397,9 @@ impl Receiver for RabbitMqReceiver {
     }
 
     async fn close(self: Box<Self>) -> Result<()> {
-        hang_up(&self.connection).await.map_err(|why| failed(Kind::DestinationDown, why))
+        let hung_up = self.connection.hang_up(CLOSE_LIMIT).await;
+        hung_up.map_err(|why| failed(Kind::DestinationDown, why))
     }
-}
-
-async fn hang_up(connection: &Connection) -> std::result::Result<(), String> {
-    within(CLOSE_LIMIT, "closing", connection.close(200, "relevo stops".into())).await
 }
 
 impl Drop for RabbitMqReceiver {
@@ -406,7 +411,7 @@ impl Drop for RabbitMqReceiver {
         let connection = self.connection.clone();
         if connection.status().connected() {
             runtime.spawn(async move {
-                if let Err(why) = hang_up(&connection).await {
+                if let Err(why) = connection.hang_up(CLOSE_LIMIT).await {
                     tracing::debug!(%why, "a dropped receiver did not end in good order");
                 }
                 drop(queues);

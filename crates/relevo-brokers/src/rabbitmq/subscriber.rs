@@ -122,28 +122,29 @@ impl Subscriber for RabbitMqSubscriber {
 
     async fn open(&self) -> Result<Box<dyn Receiver>> {
         let limit = self.config.connect_timeout;
-        let prefetch = self.prefetch.next();
         let connection = connect(&self.config, "consumes").await;
         let connection = connection.map_err(|why| failed(Kind::DestinationDown, why))?;
+        // Whatever follows may fail or be given up: then the receiver hangs up, as a connection that is dropped does not
+        // while the broker still owes it an answer. It would live on with a consumer that nobody hears.
+        let mut receiver = Box::new(RabbitMqReceiver::new(
+            connection,
+            self.ladder.clone(),
+            self.dead_letters.clone(),
+            self.config.confirm_timeout,
+            self.prefetch.clone(),
+        ));
+        let prefetch = self.prefetch.next();
         let opening = async {
-            let channel = connection.create_channel().await?;
+            let channel = receiver.connection().create_channel().await?;
             channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
             Ok(channel)
         };
         let channel = within(limit, "opening a channel", opening).await;
         let channel = channel.map_err(|why| failed(Kind::DestinationDown, why))?;
-        let mut queues = Vec::new();
         for name in &self.queues {
             let consumer = self.consume(&channel, name).await?;
-            queues.push(Queue::new(Source::named(name.as_str()), consumer));
+            receiver.add(Queue::new(Source::named(name.as_str()), consumer));
         }
-        Ok(Box::new(RabbitMqReceiver::new(
-            connection,
-            queues,
-            self.ladder.clone(),
-            self.dead_letters.clone(),
-            self.config.confirm_timeout,
-            self.prefetch.clone(),
-        )))
+        Ok(receiver)
     }
 }

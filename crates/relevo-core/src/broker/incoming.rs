@@ -273,3 +273,7 @@ pub(crate) fn event_id(source: &str, id: &str) -> EventId {
     };
     EventId(Uuid::parse_str(id).unwrap_or_else(|_| made()))
 }
+
+#[cfg(test)]
+#[path = "incoming_tests.rs"]
+mod tests;

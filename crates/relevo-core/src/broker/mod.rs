@@ -24,6 +24,9 @@ pub use relay_to::ToBroker;
 pub use subscriber::{Received, Receiver, Settle, Subscriber, Tag, dead_header};
 pub use topology::{Act, Plan, Step, Told, Topology};
 
+/// So long a relay waits for the answers of an adapter that says nothing else ([`Publisher::publish_limit`]).
+pub const PUBLISH_LIMIT: Duration = Duration::from_secs(60);
+
 /// The answer to one published message.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -114,6 +117,37 @@ pub trait Publisher: Send + Sync + 'static {
     /// batch, so the messages may travel at the same time.
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm>;
 
+    /// A batch without its answers for so long is given up, and all of it is unknown: adapters have limits of their own,
+    /// which must be shorter. `None` if each message has one, however many of them wait for their turn.
+    fn publish_limit(&self) -> Option<Duration> {
+        Some(PUBLISH_LIMIT)
+    }
+
     /// Hands over what is still on its way and ends the connection. Publishing afterwards is `Down`.
     async fn close(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Plain;
+
+    #[async_trait]
+    impl Publisher for Plain {
+        fn name(&self) -> &'static str {
+            "plain"
+        }
+
+        async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
+            vec![Confirm::Stored; events.len()]
+        }
+    }
+
+    #[test]
+    fn an_adapter_that_says_nothing_else_publishes_promises_nothing_and_is_given_up_in_time() {
+        let publishes = Capabilities { publishes: true, ..Capabilities::default() };
+        assert_eq!(Plain.capabilities(), publishes);
+        assert_eq!(Plain.publish_limit(), Some(PUBLISH_LIMIT));
+    }
 }

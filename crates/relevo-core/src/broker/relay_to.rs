@@ -9,10 +9,6 @@ use crate::relay::{Batch, Delivery};
 use async_trait::async_trait;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-/// Adapters have limits of their own; a confirm that comes after this one is unknown.
-const PUBLISH_LIMIT: Duration = Duration::from_secs(60);
 
 /// Hands batches to a [`Publisher`]: at most one unconfirmed event of a key at a time unless
 /// [`crate::relay::Order`] allows more, no transaction open meanwhile. What became of them is recorded by the relay.
@@ -68,11 +64,7 @@ impl<P: Publisher> ToBroker<P> {
                 return None;
             }
             let events: Vec<_> = wave.iter().map(|index| batch.event(*index)).collect();
-            let late =
-                || Confirm::Unknown { error: format!("no confirm within {PUBLISH_LIMIT:?}") };
-            let confirms =
-                tokio::time::timeout(PUBLISH_LIMIT, self.publisher.publish(&events)).await;
-            let confirms = confirms.unwrap_or_else(|_| events.iter().map(|_| late()).collect());
+            let confirms = self.confirms(&events).await;
             let unwell = self.publisher.capabilities().down_if_nothing_is_taken
                 && self.not_taken.all(&events, &confirms);
             let mut down = None;
@@ -92,6 +84,15 @@ impl<P: Publisher> ToBroker<P> {
                 return down;
             }
         }
+    }
+
+    /// The answers for one wave, of an adapter that hangs, too.
+    async fn confirms(&self, events: &[&Event]) -> Vec<Confirm> {
+        let publishing = self.publisher.publish(events);
+        let Some(limit) = self.publisher.publish_limit() else { return publishing.await };
+        let late = || Confirm::Unknown { error: format!("no confirm within {limit:?}") };
+        let confirms = tokio::time::timeout(limit, publishing).await;
+        confirms.unwrap_or_else(|_| events.iter().map(|_| late()).collect())
     }
 
     /// What became of the batch; nothing of it is recorded.
@@ -175,6 +176,7 @@ mod tests {
     use crate::event::{Event, NewEvent};
     use crate::relay::{wave_of_keys, waves_of_one_key};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
 
     /// Takes its time: no wave ends before this moment.
     struct Slow {
@@ -225,6 +227,8 @@ mod tests {
         confirm: Option<Confirm>,
         promises: bool,
         unwell_means_down: bool,
+        takes: Duration,
+        limit: Option<Duration>,
         closed: AtomicBool,
     }
 
@@ -243,7 +247,12 @@ mod tests {
         }
 
         async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
+            tokio::time::sleep(self.takes).await;
             events.iter().filter_map(|_| self.confirm.clone()).collect()
+        }
+
+        fn publish_limit(&self) -> Option<Duration> {
+            self.limit
         }
 
         async fn close(&self) {
@@ -305,6 +314,14 @@ mod tests {
         assert_eq!(outcome(Confirm::Down { error: error.clone() }, false), Err(error));
     }
 
+    #[test]
+    fn a_destination_that_says_when_to_come_again_is_believed() {
+        let (class, after) = (ErrorClass::Transient, Some(Duration::from_secs(7)));
+        let refused = Confirm::Refused { class, error: "busy".into(), after };
+        let failed = Outcome::Failed { class, error: "busy".into(), after };
+        assert_eq!(outcome(refused, false), Ok(failed));
+    }
+
     fn transient() -> Confirm {
         Confirm::Refused { class: ErrorClass::Transient, error: "no leader".into(), after: None }
     }
@@ -348,6 +365,21 @@ mod tests {
         assert!(!wave(2, &poison), "that is said of the event");
         assert!(wave(3, &transient()) && wave(3, &transient()));
         assert!(!wave(0, &Confirm::Stored) && !wave(1, &transient()), "it took one");
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_waited_for_as_long_as_its_adapter_says() {
+        let takes = Duration::from_millis(50);
+        let confirms = async |limit: Option<Duration>| {
+            let confirm = Some(Confirm::Stored);
+            let broker = ToBroker::new(Alike { confirm, takes, limit, ..Alike::default() });
+            let event = Event::stored(NewEvent::bytes("t", vec![]), chrono::Utc::now());
+            broker.confirms(&[&event, &event]).await
+        };
+        let (stored, late) = (Confirm::Stored, "no confirm within 1ms".to_owned());
+        assert_eq!(confirms(None).await, [stored.clone(), stored]);
+        let late = Confirm::Unknown { error: late };
+        assert_eq!(confirms(Some(Duration::from_millis(1))).await, [late.clone(), late]);
     }
 
     #[tokio::test]

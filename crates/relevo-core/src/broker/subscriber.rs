@@ -120,6 +120,7 @@ pub trait Receiver: Send {
     /// Goes on with `source`.
     async fn resume(&mut self, source: &Source) -> Result<()>;
 
-    /// Ends: what is unsettled goes back to the broker at once.
+    /// Ends: what is unsettled goes back to the broker at once. It comes to an end within seconds, also if nothing
+    /// answers any more; what could not be given back then comes again when the broker notices.
     async fn close(self: Box<Self>) -> Result<()>;
 }

@@ -159,4 +159,53 @@ mod tests {
             assert!(lossy.allow(true).is_ok());
         }
     }
+
+    #[test]
+    fn a_plan_is_done_when_nothing_that_can_be_seen_is_to_be_made_changed_or_deleted() {
+        let done = |acts: &[Act]| {
+            let step = |act: &Act| Step::new(*act, "queue", "q", "");
+            Plan::new(acts.iter().map(step).collect()).is_done()
+        };
+        assert!(done(&[]) && done(&[Act::Ok, Act::Ensure]));
+        for act in [Act::Create, Act::Change, Act::Replace, Act::Delete] {
+            assert!(!done(&[Act::Ok, act]), "{act:?}");
+        }
+    }
+
+    #[test]
+    fn an_act_is_printed_by_the_word_by_which_it_is_written() {
+        for act in [Act::Ok, Act::Create, Act::Ensure, Act::Change, Act::Replace, Act::Delete] {
+            assert_eq!(serde_json::to_value(act).unwrap(), act.as_str());
+            let step = Step::new(act, "queue", "q", "");
+            assert_eq!(step.to_string(), format!("{} queue q", act.as_str()));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_applied_in_silence_is_what_is_applied() {
+        struct Queue;
+
+        #[async_trait]
+        impl Topology for Queue {
+            fn name(&self) -> &'static str {
+                "test"
+            }
+
+            async fn plan(&self) -> Result<Plan> {
+                Ok(Plan::default())
+            }
+
+            async fn apply_telling(&self, force: bool, done: Told<'_>) -> Result<Plan> {
+                let act = if force { Act::Replace } else { Act::Create };
+                let step = Step::new(act, "queue", "q", "");
+                done(&step);
+                Ok(Plan::new(vec![step]))
+            }
+        }
+
+        for (force, act) in [(true, Act::Replace), (false, Act::Create)] {
+            let applied = Queue.apply(force).await.unwrap();
+            assert_eq!(applied.steps.iter().map(|step| step.act).collect::<Vec<_>>(), [act]);
+        }
+    }
 }

@@ -158,4 +158,64 @@ mod tests {
         let said = TopicFilter::parse("tick*").unwrap_err().to_string();
         assert!(!said.contains("did you mean"), "{said}");
     }
+
+    #[test]
+    fn every_word_counts() {
+        let matches =
+            |filter: &str, topic: &str| TopicFilter::parse(filter).unwrap().matches(topic);
+        assert!(matches("ticket.created", "ticket.created"));
+        assert!(!matches("ticket.created", "order.created"));
+        assert!(!matches("ticket.created", "ticket.closed"));
+        assert!(!matches("ticket.created", "ticket"));
+        assert!(!matches("ticket.#", "order.created"));
+        assert!(matches("*.*.c", "a.b.c") && !matches("*.*.c", "a.c"));
+    }
+
+    #[test]
+    fn what_landed_is_wanted_by_its_consumer_alone() {
+        let filters = |texts: &[&str]| -> Vec<TopicFilter> {
+            texts.iter().map(|text| TopicFilter::parse(text).unwrap()).collect()
+        };
+        let wants = |texts: &[&str], inbox| TopicFilter::any_wants(&filters(texts), "a.b", inbox);
+        assert!(wants(&["x", "a.*"], None) && !wants(&["x", "y"], None) && !wants(&[], None));
+        assert!(wants(&["x", "$inbox.mailer"], Some("mailer")));
+        assert!(!wants(&["#", "a.b", "mailer", "$inbox.mail"], Some("mailer")));
+    }
+
+    #[test]
+    fn a_refused_filter_is_told_its_flaw() {
+        for (text, why) in [
+            ("", "is empty"),
+            (" ", "white space"),
+            (".a", "an empty word"),
+            ("a.", "an empty word"),
+            ("a.>", "has a >"),
+            ("#.a", "not its last word"),
+            ("#.#", "not its last word"),
+            ("a.*b", "mixes a wildcard"),
+            ("a.##", "mixes a wildcard"),
+        ] {
+            let said = TopicFilter::parse(text).unwrap_err().to_string();
+            assert!(said.contains(why), "{text:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_would_be_refused_again_is_not_proposed() {
+        for text in ["x y*", "a.>.b", " ", "#.a b"] {
+            let said = TopicFilter::parse(text).unwrap_err().to_string();
+            assert!(!said.contains("did you mean"), "{said}");
+        }
+        let said = TopicFilter::parse("a.b ; c").unwrap_err().to_string();
+        assert!(said.contains(r#"did you mean "a.b"?"#), "{said}");
+    }
+
+    #[test]
+    fn a_filter_in_a_file_is_checked_like_any_other() {
+        let filter: TopicFilter = serde_json::from_str(r#""a.#""#).unwrap();
+        assert_eq!((filter.as_str(), filter.to_string().as_str()), ("a.#", "a.#"));
+        assert_eq!(serde_json::to_string(&filter).unwrap(), r#""a.#""#);
+        assert!(serde_json::from_str::<TopicFilter>(r##""#.a""##).is_err());
+        assert_eq!(TopicFilter::all(), TopicFilter::parse("#").unwrap());
+    }
 }

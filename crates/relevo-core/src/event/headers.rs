@@ -120,3 +120,44 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
         Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_has_the_value_that_was_set_last() {
+        let mut headers = Headers::default();
+        assert!(headers.is_empty());
+        headers.set("b", "1");
+        headers.set("a", "2");
+        headers.set("b", "3");
+        assert!(!headers.is_empty());
+        assert_eq!(headers.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3")]);
+        assert_eq!(headers.get("B"), None);
+        assert_eq!(headers.remove("b").as_deref(), Some("3"));
+        assert_eq!(headers.remove("b"), None);
+    }
+
+    #[test]
+    fn headers_written_by_hand_become_text_and_what_is_null_is_not_there() {
+        let text = r#"{"t":"x","n":7,"b":false,"nothing":null,"deep":{"a":[1,"y"]}}"#;
+        let headers = Headers::from_json_text(text);
+        let read = [("b", "false"), ("deep", r#"{"a":[1,"y"]}"#), ("n", "7"), ("t", "x")];
+        assert_eq!(headers.iter().collect::<Vec<_>>(), read);
+        assert_eq!(Headers::from_json_text(&headers.to_json()), headers);
+        assert!(Headers::from_json_text("[1]").is_empty());
+    }
+
+    #[test]
+    fn headers_that_cannot_be_read_are_kept_as_they_are() {
+        let headers = Headers::from_json_text("{oops");
+        assert_eq!(headers.iter().collect::<Vec<_>>(), [("relevo-unreadable-headers", "{oops")]);
+    }
+
+    #[test]
+    fn only_names_as_they_are_written_are_reserved() {
+        assert!(header::RESERVED.iter().all(|(name, _)| header::is_reserved(name)));
+        assert!(!["Tenant", "tenants", "", header::INBOX].into_iter().any(header::is_reserved));
+    }
+}

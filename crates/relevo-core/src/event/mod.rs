@@ -237,4 +237,71 @@ mod tests {
         assert_eq!(effect.headers.get(header::TENANT), Some("t2"));
         assert_eq!(effect.headers.get(header::CAUSATION_ID), Some(cause.id.to_string().as_str()));
     }
+
+    #[test]
+    fn only_version_7_is_asked_for_its_time() {
+        let id = |text: &str| text.parse::<EventId>().unwrap();
+        let known = id("017f22e2-79b0-7cc3-98c4-dc0c0c07398f").time().unwrap();
+        assert_eq!(known.to_rfc3339(), "2022-02-22T19:22:22+00:00");
+        let of_version_1 = id("c232ab00-9414-11ec-b3c8-9f6bdeced846");
+        assert!(of_version_1.0.get_timestamp().is_some());
+        assert_eq!(of_version_1.time(), None);
+    }
+
+    #[test]
+    fn an_id_is_read_as_it_is_written_and_anything_else_is_refused() {
+        let id = EventId::fresh();
+        assert_eq!(id.to_string().parse::<EventId>().unwrap(), id);
+        let refused = "not\nan id".parse::<EventId>().unwrap_err();
+        assert_eq!(refused.kind(), Kind::InvalidArgument);
+        assert!(refused.message().starts_with(r#""not\nan id" is not an event id"#), "{refused}");
+        assert!(!refused.message().contains('\n'), "{refused}");
+    }
+
+    #[test]
+    fn an_event_without_a_key_has_an_order_of_its_own() {
+        let event = |new: NewEvent| Event::stored(new, Utc::now());
+        let alone = event(NewEvent::bytes("a", vec![]));
+        assert_eq!(alone.order_key(), alone.id.to_string());
+        assert_eq!(event(NewEvent::bytes("a", vec![]).key("k")).order_key(), "k");
+    }
+
+    #[test]
+    fn type_and_content_type_are_what_was_said_or_what_goes_without_saying() {
+        let plain = Event::stored(NewEvent::bytes("a.b", vec![]), Utc::now());
+        assert_eq!((plain.event_type(), plain.content_type()), ("a.b", "application/octet-stream"));
+        let told = NewEvent::bytes("a.b", vec![]).event_type("t").content_type("text/plain");
+        let told = Event::stored(told, Utc::now());
+        assert_eq!((told.event_type(), told.content_type()), ("t", "text/plain"));
+    }
+
+    #[test]
+    fn json_says_that_it_is_json_and_what_is_none_is_invalid() {
+        let event = Event::stored(NewEvent::json("a", &[1, 2]).unwrap(), Utc::now());
+        assert_eq!(event.content_type(), "application/json");
+        assert_eq!(event.json::<Vec<u8>>().unwrap(), [1, 2]);
+        let refused = event.json::<String>().unwrap_err();
+        assert_eq!(refused.kind(), Kind::InvalidPayload);
+        assert!(refused.message().contains(&event.id.to_string()), "{refused}");
+        let by_pair = std::collections::BTreeMap::from([((1, 2), 3)]);
+        let refused = NewEvent::json("a", &by_pair).unwrap_err();
+        assert_eq!(refused.kind(), Kind::InvalidPayload);
+    }
+
+    #[test]
+    fn an_effect_takes_of_its_cause_what_it_does_not_say_itself_and_nothing_else() {
+        let cause = NewEvent::bytes("a", vec![]).tenant("t1").event_type("x").header("own", "1");
+        let cause = cause.header(header::TRACEPARENT, "p").header(header::TRACESTATE, "s");
+        let cause = Event::stored(cause.header(header::CAUSATION_ID, "older"), Utc::now());
+        let effect = NewEvent::bytes("b", vec![]).header(header::TRACESTATE, "mine");
+        let effect = effect.caused_by(&cause).headers;
+        let id = cause.id.to_string();
+        let taken = [
+            (header::CAUSATION_ID, id.as_str()),
+            (header::TENANT, "t1"),
+            (header::TRACEPARENT, "p"),
+            (header::TRACESTATE, "mine"),
+        ];
+        assert_eq!(effect.iter().collect::<Vec<_>>(), taken);
+    }
 }

@@ -38,3 +38,34 @@ impl Pace {
         self.until
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn pause_after(pace: &mut Pace, now: Instant) -> Duration {
+        pace.quiet(now);
+        pace.until().since(now)
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_start_again_when_something_comes() {
+        let (now, mut pace) = (Instant::ZERO + 7 * MS, Pace::new(50 * MS, 150 * MS));
+        let pauses = [0; 4].map(|_| pause_after(&mut pace, now));
+        assert_eq!(pauses, [50 * MS, 100 * MS, 150 * MS, 150 * MS]);
+        pace.busy();
+        assert!(pace.is_over(now), "what came may be followed by more");
+        assert_eq!(pause_after(&mut pace, now), 50 * MS);
+    }
+
+    #[test]
+    fn a_pause_is_over_at_its_end_and_not_before() {
+        let (now, mut pace) = (Instant::ZERO + 7 * MS, Pace::new(50 * MS, 150 * MS));
+        assert!(pace.is_over(Instant::ZERO), "one that never began");
+        pace.quiet(now);
+        assert!(!pace.is_over(now + 49 * MS));
+        assert!(pace.is_over(now + 50 * MS));
+    }
+}

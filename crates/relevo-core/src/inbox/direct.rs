@@ -101,6 +101,9 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
         if share {
             in_time(effect.tx()).await?;
         }
+        if mutant!(FenceFirst) {
+            in_time(D::record(effect.tx().await?, &batch.staying())).await?;
+        }
         let begun = Instant::now();
         while let Some(index) = batch.next() {
             let outcome = match self.answered_before(batch, index) {
@@ -195,6 +198,9 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
         index: usize,
     ) -> Result<Result<Delivery, Outcome>, Broken> {
         let mut effect = Effect::new(&self.driver, slot, self.idle_limit);
+        if mutant!(FenceFirst) {
+            in_time(D::record(effect.tx().await?, &batch.staying())).await?;
+        }
         let outcome = match self.answered_before(batch, index) {
             Some(outcome) => outcome,
             None => self.attempt(batch.event(index), &mut effect, false).await?.into(),

@@ -172,3 +172,74 @@ async fn open<'c, D: TxDriver>(
     let conn = slot.insert(driver.acquire().await?);
     driver.begin(conn, idle_limit).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::inbox::{Answer, Handler, Settled};
+
+    /// Says no more than it must. A connection is told by its number.
+    struct Plain;
+
+    impl TxDriver for Plain {
+        type Conn = u32;
+        type Tx<'c> = u32;
+
+        async fn acquire(&self) -> Result<u32> {
+            Ok(7)
+        }
+
+        async fn begin<'c>(&'c self, conn: &'c mut u32, _: Duration) -> Result<u32> {
+            Ok(*conn)
+        }
+
+        async fn savepoint(_: &mut Self::Tx<'_>) -> Result<()> {
+            Ok(())
+        }
+
+        async fn undo(_: &mut Self::Tx<'_>) -> Result<()> {
+            Ok(())
+        }
+
+        async fn record(_: &mut Self::Tx<'_>, _: &LaneChange) -> Result<()> {
+            Ok(())
+        }
+
+        async fn commit(_: Self::Tx<'_>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Handler<Plain> for Plain {
+        async fn handle(&self, _: &Event, _: &mut Effect<'_, Plain>) -> Answer {
+            Ok(Settled::Done)
+        }
+    }
+
+    #[test]
+    fn a_driver_that_knows_no_conflicts_sees_none() {
+        assert!(!Plain::is_conflict(&Error::new(Kind::TransactionConflict, "deadlock")));
+    }
+
+    #[test]
+    fn a_handler_that_says_nothing_else_is_fast_and_has_half_a_minute() {
+        assert!(!Plain.slow());
+        assert_eq!(Plain.limit(), Duration::from_secs(30));
+    }
+
+    #[tokio::test]
+    async fn a_transaction_is_open_from_its_first_use_on() {
+        let mut slot = None;
+        let mut effect = Effect::new(&Plain, &mut slot, Duration::from_secs(1));
+        let opened = effect.opened();
+        assert_eq!((effect.open_for(), *opened.borrow()), (Duration::ZERO, None));
+        assert_eq!(*effect.tx().await.unwrap(), 7);
+        let since = opened.borrow().unwrap();
+        while since.elapsed().is_zero() {
+            tokio::task::yield_now().await;
+        }
+        assert!(effect.open_for() > Duration::ZERO);
+        assert_eq!(effect.into_open(), Some(7));
+    }
+}

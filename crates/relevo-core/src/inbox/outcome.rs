@@ -105,3 +105,60 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use std::fmt;
+
+    /// An error with another behind it.
+    #[derive(Debug)]
+    struct Behind(&'static str, Option<Box<Self>>);
+
+    impl fmt::Display for Behind {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl std::error::Error for Behind {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.1.as_deref().map(|source| source as _)
+        }
+    }
+
+    #[test]
+    fn every_answer_of_a_handler_has_its_outcome() {
+        let (second, why) = (Duration::from_secs(1), || "why".to_owned());
+        let outcome = |answer: Answer| Outcome::from(answer);
+        assert_eq!(outcome(Ok(Settled::Done)), Outcome::Done);
+        assert_eq!(outcome(Ok(Settled::Skip(why()))), Outcome::Skip { reason: why() });
+        let class = ErrorClass::Transient;
+        let later = Outcome::Failed { class, error: why(), after: Some(second) };
+        assert_eq!(outcome(Err(Failure::retry_after(second, "why"))), later);
+        let dead = Outcome::Dead { class: ErrorClass::Permanent, error: why() };
+        assert_eq!(outcome(Err(Failure::for_good("why"))), dead);
+    }
+
+    #[test]
+    fn an_error_of_relevo_keeps_its_class_and_any_other_is_transient() {
+        let class = |failure: Failure| match Outcome::from(Err(failure)) {
+            Outcome::Failed { class, after: None, .. } => Some(class),
+            _ => None,
+        };
+        let own = Error::new(Kind::InvalidPayload, "no JSON");
+        assert_ne!(own.class(), ErrorClass::Transient);
+        assert_eq!(class(own.into()), Some(Kind::InvalidPayload.class()));
+        assert_eq!(class(Behind("odd", None).into()), Some(ErrorClass::Transient));
+    }
+
+    #[test]
+    fn an_error_tells_everything_behind_it_once() {
+        let root = Behind("refused", None);
+        let middle = Behind("no connection", Some(Box::new(root)));
+        let said_already = Behind("mail", Some(Box::new(middle)));
+        let error = Behind("mail not sent", Some(Box::new(said_already)));
+        assert_eq!(chain(&error), "mail not sent: no connection: refused");
+    }
+}

@@ -128,3 +128,45 @@ impl LaneChange {
             && self.replayed.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moving() -> LaneChange {
+        let lane = LaneId { subscription: "s".into(), lane: 1 };
+        let to = Position::at(TickRef { number: 1, nonce: 0 });
+        LaneChange::moving(lane, 7, Position::default(), to)
+    }
+
+    #[test]
+    fn a_change_that_tells_of_any_event_does_more_than_move_the_cursor() {
+        let event =
+            || EventRef { key: "k".into(), to: TickRef::default(), seq: 1, id: EventId::fresh() };
+        let (class, error) = (ErrorClass::Transient, String::new);
+        let park = ParkKey {
+            key: "k".into(),
+            attempts: 1,
+            deaths: 0,
+            retry_in: None,
+            class,
+            error: error(),
+        };
+        let death = Death { event: event(), attempts: 1, class, error: error() };
+        let skip = Skip { event: event(), reason: String::new() };
+        assert!(moving().only_moves() && !moving().is_at_stake());
+        for telling in [
+            LaneChange { deaths: vec![death], ..moving() },
+            LaneChange { skips: vec![skip], ..moving() },
+            LaneChange { settled: vec![event()], ..moving() },
+            LaneChange { waiting: vec![event()], ..moving() },
+            LaneChange { parked: vec![park], ..moving() },
+            LaneChange { unparked: vec!["k".into()], ..moving() },
+            LaneChange { replayed: vec![1], ..moving() },
+        ] {
+            assert!(!telling.only_moves() && telling.is_at_stake(), "{telling:?}");
+        }
+        let delivered = LaneChange { delivered: 1, ..moving() };
+        assert!(delivered.only_moves() && delivered.is_at_stake(), "a lost one brings copies only");
+    }
+}

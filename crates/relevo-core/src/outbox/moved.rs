@@ -42,6 +42,7 @@ impl Moved {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbox::TickRef;
 
     /// Everything up to `n` is decided: row `n` is of transaction `n`.
     fn at(n: i64) -> Tick {
@@ -65,5 +66,27 @@ mod tests {
         let to_and_fro = [moved(2, 5), moved(6, 3)];
         let left_out: Vec<i64> = (1..=7).filter(|n| Moved::left_out(&to_and_fro, *n, *n)).collect();
         assert_eq!(left_out, [3]);
+    }
+
+    #[test]
+    fn what_an_open_window_had_decided_up_to_its_place_is_not_left_out() {
+        let to = Tick { tick: TickRef { number: 1, nonce: 0 }, ..at(6) };
+        // Rows 3 and 4 were decided in the window from 2 to 6, when the cursor was moved on to 5 and to 8.
+        for (after, expected) in [(5, vec![5]), (8, vec![5, 6, 7, 8])] {
+            let moves = [Moved { from: at(2), to: Some(to.clone()), seq: 4, after: at(after) }];
+            let left_out: Vec<i64> = (1..=9).filter(|n| Moved::left_out(&moves, *n, *n)).collect();
+            assert_eq!(left_out, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_row_of_the_open_window_was_not_decided_in_it_though_its_place_is_lower() {
+        // Transaction 4 was open when the window's end was made: its row 4 is none of the window's.
+        let snapshot = "4:7:4".parse().unwrap();
+        let tick = TickRef { number: 1, nonce: 0 };
+        let to = Tick { tick, snapshot, low: 6, top: 6, floor: 0, ..Tick::zero() };
+        let moves = [Moved { from: at(2), to: Some(to), seq: 6, after: at(8) }];
+        let left_out: Vec<i64> = (1..=8).filter(|n| Moved::left_out(&moves, *n, *n)).collect();
+        assert_eq!(left_out, [4, 7, 8]);
     }
 }

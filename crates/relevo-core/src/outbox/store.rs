@@ -394,3 +394,13 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets members that have been silent for long.
     async fn forget_member(&self, subscription: &str, member: &MemberId) -> Result<()>;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_told_by_its_name() {
+        assert_eq!(MemberId("host-1/42".into()).to_string(), "host-1/42");
+    }
+}

@@ -43,8 +43,9 @@ impl Window {
         let rebase = from.generation != to.generation && !mutant!(RebaseComparesXids);
         let late_xids =
             if mutant!(NoLateRows) { Vec::new() } else { from.snapshot.finished_by(&to.snapshot) };
+        let floor = if mutant!(NoFloor) { 0 } else { from.floor.min(from.low) };
         Ok(Self {
-            late_above: if rebase { from.floor } else { from.floor.min(from.low) },
+            late_above: if rebase { from.floor } else { floor },
             late_to: if rebase { from.top } else { from.low },
             main_to: to.top,
             late_xids,

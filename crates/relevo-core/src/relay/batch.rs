@@ -226,6 +226,11 @@ impl Batch {
         self.token
     }
 
+    /// A change that moves nothing, under the batch's fence.
+    pub(crate) fn staying(&self) -> LaneChange {
+        LaneChange::moving(self.lane.clone(), self.token, self.before, self.before)
+    }
+
     /// True if this batch must not share a transaction: an earlier one with these events was rolled back whole.
     pub fn is_single(&self) -> bool {
         self.single

@@ -170,3 +170,47 @@ impl RelayConfig {
         if alone { self.lease / 2 } else { self.lease / 10 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_survives_its_word_and_no_other_word_is_one() {
+        for order in Order::ALL {
+            assert_eq!(Order::parse(order.as_str()), Some(order));
+            assert_eq!(serde_json::to_value(order).unwrap(), order.as_str());
+        }
+        assert_eq!(Order::ALL.map(Order::as_str), ["key", "one_by_one", "any"]);
+        assert_eq!((Order::parse(""), Order::parse("Key")), (None, None));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let config = RelayConfig::default;
+        let shortest = Duration::from_millis(300);
+        assert!(config().check().is_ok());
+        assert!(RelayConfig { lease: shortest, ..config() }.check().is_ok());
+        for (refused, why) in [
+            (RelayConfig { lease: shortest - Duration::from_millis(1), ..config() }, "lease"),
+            (RelayConfig { batch: 0, ..config() }, "at least 1"),
+            (RelayConfig { concurrency: 0, ..config() }, "at least 1"),
+            (RelayConfig { page_rows: 0, ..config() }, "at least 1"),
+            (RelayConfig { lane_queue: 0, ..config() }, "at least 1"),
+            (RelayConfig { topics: Vec::new(), ..config() }, "topic filter"),
+        ] {
+            let error = refused.check().unwrap_err();
+            assert_eq!(error.kind(), Kind::InvalidConfig);
+            assert!(error.message().contains(why), "{error}");
+        }
+        let one = RelayConfig { batch: 1, concurrency: 1, page_rows: 1, lane_queue: 1, ..config() };
+        assert!(one.check().is_ok());
+    }
+
+    #[test]
+    fn requests_are_looked_for_forty_times_a_lease_but_not_all_the_time() {
+        let every = |lease| RelayConfig { lease, ..RelayConfig::default() }.beat_for_requests();
+        assert_eq!(every(Duration::from_secs(10)), Duration::from_millis(250));
+        assert_eq!(every(Duration::from_millis(300)), Duration::from_millis(50));
+    }
+}

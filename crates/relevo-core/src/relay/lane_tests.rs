@@ -358,6 +358,14 @@ fn too_many_parked_keys_stop_a_lane_and_empty_its_memory_but_are_still_tried() {
 }
 
 #[test]
+fn a_lane_that_stopped_while_a_page_was_read_takes_nothing_of_it() {
+    let mut lane = lane(&["x", "y", "z"].map(|key| parked(key, Some(10))));
+    assert!(lane.stopped.is_some());
+    read(&mut lane, &["a", "b"]);
+    assert_eq!((lane.queued(), lane.queued_bytes()), (0, 0));
+}
+
+#[test]
 fn a_lane_with_more_parked_keys_than_memory_has_is_loaded_again_when_there_is_room() {
     let mut lane = lane(&["x", "y", "z"].map(|key| parked(key, Some(10))));
     assert!(lane.stopped.is_some());

@@ -2,14 +2,18 @@ use super::config::RelayConfig;
 use super::lane::Lane;
 use crate::clock::Instant;
 use crate::flow::Pace;
+use crate::mutant;
 use crate::outbox::{PageRequest, Position, Token};
 use std::collections::BTreeMap;
+
+/// Most pages that are read at once: one for the lanes in front, one for the stragglers.
+pub(super) const READERS: usize = 2;
 
 /// Reads pages for lanes that stand in step: one reader for those in front, one for the stragglers.
 /// (One reader per lane would cost a scan per lane for the same rows.)
 #[derive(Debug)]
 pub(super) struct Readers {
-    under_way: [Option<Reading>; 2],
+    under_way: BTreeMap<usize, Reading>,
     pace: Pace,
     /// All there was has been read up to here.
     caught_up: Option<Position>,
@@ -48,7 +52,7 @@ impl Readers {
     pub(super) fn new(config: &RelayConfig, doorbell: bool) -> Self {
         let longest = if doorbell { config.poll_with_doorbell } else { config.poll.1 };
         let pace = Pace::new(config.poll.0, longest);
-        Self { under_way: [None, None], pace, caught_up: None, rung: false }
+        Self { under_way: BTreeMap::new(), pace, caught_up: None, rung: false }
     }
 
     pub(super) fn ring(&mut self) {
@@ -56,7 +60,7 @@ impl Readers {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.under_way.iter().all(Option::is_none)
+        self.under_way.is_empty()
     }
 
     /// Which pages to read now.
@@ -67,16 +71,37 @@ impl Readers {
         config: &RelayConfig,
     ) -> Vec<(usize, PageRequest)> {
         let groups = self.groups(lanes, config);
+        if mutant!(ReaderPerLane) {
+            return self.begin_one_by_one(groups, now, config);
+        }
         let front = groups.last_key_value().map(|(position, _)| *position);
         let mut begun = Vec::new();
-        for reader in 0..self.under_way.len() {
+        for reader in 0..READERS {
             let mine = |position: &Position| (Some(*position) == front) == (reader == 0);
             let last = groups
                 .iter()
                 .rfind(|(position, group)| mine(position) && group.should_read(config));
             let Some((position, group)) = last else { continue };
-            if self.under_way[reader].is_none() && self.may_read(*position, now) {
+            if !self.under_way.contains_key(&reader) && self.may_read(*position, now) {
                 begun.push((reader, self.read(reader, *position, group.lanes.clone(), config)));
+            }
+        }
+        begun
+    }
+
+    /// What a wrong reader does: a page for each lane, though the same rows hold those of many.
+    fn begin_one_by_one(
+        &mut self,
+        mut groups: BTreeMap<Position, Group>,
+        now: Instant,
+        config: &RelayConfig,
+    ) -> Vec<(usize, PageRequest)> {
+        groups.retain(|position, _| self.may_read(*position, now));
+        let mut begun = Vec::new();
+        for (position, group) in groups {
+            for lane in group.lanes {
+                let reader = usize::from(lane.0);
+                begun.push((reader, self.read(reader, position, vec![lane], config)));
             }
         }
         begun
@@ -102,10 +127,8 @@ impl Readers {
     }
 
     fn is_read(&self, lane: u16) -> bool {
-        self.under_way
-            .iter()
-            .flatten()
-            .any(|reading| reading.lanes.iter().any(|(number, _)| *number == lane))
+        let among = |reading: &Reading| reading.lanes.iter().any(|(number, _)| *number == lane);
+        self.under_way.values().any(among)
     }
 
     fn may_read(&self, position: Position, now: Instant) -> bool {
@@ -122,7 +145,7 @@ impl Readers {
         // Only a read begun after the ring may silence it.
         self.rung = false;
         let numbers = lanes.iter().map(|(lane, _)| *lane).collect();
-        self.under_way[reader] = Some(Reading { start: position, lanes });
+        self.under_way.insert(reader, Reading { start: position, lanes });
         PageRequest {
             position,
             lanes: numbers,
@@ -133,7 +156,7 @@ impl Readers {
 
     /// A page came (or not): what had been asked.
     pub(super) fn end(&mut self, reader: usize) -> Option<Reading> {
-        self.under_way.get_mut(reader)?.take()
+        self.under_way.remove(&reader)
     }
 
     /// Nothing lies beyond `position`.

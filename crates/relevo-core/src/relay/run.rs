@@ -442,3 +442,7 @@ impl Shell {
         );
     }
 }
+
+#[cfg(test)]
+#[path = "run_tests/mod.rs"]
+mod tests;

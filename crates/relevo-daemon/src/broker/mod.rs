@@ -78,3 +78,7 @@ fn http(broker: &Broker, service: &str, limit: Duration) -> Result<Arc<dyn Desti
     }
     Ok(Arc::new(ToBroker::new(HttpPublisher::new(config))))
 }
+
+#[cfg(test)]
+#[cfg(all(feature = "nats", feature = "rabbitmq"))]
+mod tests;

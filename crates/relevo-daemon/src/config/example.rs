@@ -102,7 +102,7 @@ url = "amqp://guest@127.0.0.1:5672/%2F"
 # Topics that go to another exchange; the first that matches counts.
 # routes = []
 # Most messages, and most bytes, that wait for their confirm, of all lanes together; a confirm that takes longer than
-# this is unknown.
+# this, at most a minute, is unknown.
 # window = 1000
 # window_bytes = 16777216
 # confirm_timeout = "30s"
@@ -178,7 +178,7 @@ const TOPOLOGIES: &str = r##"# What must be there at a broker: `relevo topology 
 # kind = "quorum"
 # Which topics of which exchange.
 bind = { events = ["order.*", "invoice.#"] }
-# One consumer at a time: several processes keep the order.
+# One consumer at a time: several processes, or one that connects anew, keep the order.
 # single_active_consumer = false
 # Most messages, most bytes (more is refused), and how long a message may wait; without them there is no limit.
 # max_length = 100000
@@ -194,7 +194,7 @@ bind = { events = ["order.*", "invoice.#"] }
 
 [topology.nats.streams.EVENTS]
 subjects = ["order.>", "invoice.>"]
-# On how many servers: 3 on a cluster, 1 on a single server.
+# On how many servers; if nothing is said, a new one is on 3 of a cluster or on the single server.
 # replicas = 1
 # What makes a message go: "limits", "interest" or "work_queue"; and where it is kept: "file" or "memory".
 # retention = "limits"
@@ -315,7 +315,7 @@ to = "hook"
 # batch = {batch}
 # batch_bytes = {batch_bytes}
 # concurrency = {concurrency}
-# How long one attempt may take.
+# How long an endpoint may take to answer one attempt; for a broker it is its confirm_timeout.
 # handler_limit = "{limit}"
 # More keys waiting after failures than this stop their lane, loudly.
 # max_parked_keys = {parked}
@@ -383,7 +383,7 @@ fn limits() -> String {
 # The shortest and the longest pause between looks at a quiet log.
 # poll_min = "{poll_min}"
 # poll_max = "{poll_max}"
-# How long one attempt may take, where a subscription says nothing else.
+# How long an endpoint may take to answer one attempt, where a subscription says nothing else.
 # handler_limit = "{limit}"
 # How long SIGTERM waits for what is under way.
 # drain = "{drain}"

@@ -12,6 +12,7 @@ mod nats;
 mod rabbitmq;
 mod refused;
 mod secrets;
+mod settings;
 mod support;
 mod topology;
 

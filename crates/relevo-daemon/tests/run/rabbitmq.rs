@@ -61,7 +61,12 @@ impl Shop {
 
     /// What the queue has, looked at without taking it.
     pub(crate) async fn messages(&self, count: usize) -> Vec<Value> {
-        let path = format!("/api/queues/{}/orders/get", self.vhost);
+        self.messages_of("orders", count).await
+    }
+
+    /// The same of another queue.
+    pub(crate) async fn messages_of(&self, queue: &str, count: usize) -> Vec<Value> {
+        let path = format!("/api/queues/{}/{queue}/get", self.vhost);
         let look = json!({"count": 1000, "ackmode": "ack_requeue_true", "encoding": "auto"});
         eventually(&format!("{count} messages in the queue"), || async {
             let answer = self.server.api("POST", &path, &look.to_string()).ok()?;

@@ -58,16 +58,27 @@ impl Db {
         self.log.range(after + 1..).filter(|(_, row)| row.committed).map(|(seq, row)| (*seq, row))
     }
 
-    /// Rows of a window, from where the request stands.
-    pub fn read_window(&self, from: &Tick, to: &Tick, request: &PageRequest) -> Result<Page> {
+    /// How many rows of the log, committed or not, lie above `after` and up to `to`.
+    pub fn count_rows(&self, after: i64, to: i64) -> usize {
+        self.log.range(after + 1..to.max(after) + 1).count()
+    }
+
+    /// Rows of a window, from where the request stands; and how many rows below `low` of its start were looked at.
+    pub fn read_window(
+        &self,
+        from: &Tick,
+        to: &Tick,
+        request: &PageRequest,
+    ) -> Result<(Page, usize)> {
         let window = Window::between(from, to)?;
         let open = request.position.to.is_some() || mutant!(CarriesSeqOver);
         let inside = if open { request.position.seq } else { 0 };
         let start = window.late_above.max(inside);
         let lanes: BTreeSet<u16> = request.lanes.iter().copied().collect();
         let mut page = Page { rows: Vec::new(), to: Some(to.tick), end: Position::at(to.tick) };
-        let mut bytes = 0;
+        let (mut bytes, mut looked_at) = (0, 0);
         for (seq, row) in self.log.range(start + 1..window.main_to.max(start) + 1) {
+            looked_at += usize::from(*seq <= from.low);
             let contained = if mutant!(NaiveSequence) {
                 *seq > from.top
             } else {
@@ -95,7 +106,7 @@ impl Db {
         if mutant!(OrderByXid) {
             page.rows.sort_by_key(|row| (self.log.get(&row.seq).map(|row| row.xid), row.seq));
         }
-        Ok(page)
+        Ok((page, looked_at))
     }
 }
 
@@ -104,6 +115,7 @@ impl Db {
 pub struct PageStep {
     request: PageRequest,
     state: State,
+    looked_at: usize,
 }
 
 #[derive(Debug)]
@@ -124,12 +136,17 @@ enum Next {
 impl PageStep {
     /// A reader of this page; `nonce` is for the tick it may make.
     pub fn new(request: PageRequest) -> Self {
-        Self { request, state: State::Look }
+        Self { request, state: State::Look, looked_at: 0 }
     }
 
     /// Where it reads on from.
     pub fn position(&self) -> Position {
         self.request.position
+    }
+
+    /// How many rows below `low` of the window's start it went through to find those that committed late.
+    pub fn looked_at(&self) -> usize {
+        self.looked_at
     }
 
     /// What the next statement is, in a word.
@@ -182,7 +199,11 @@ impl PageStep {
                     None => Next::End(Page::nothing(position)),
                 })
             }
-            State::Read(ticks) => db.read_window(&ticks.0, &ticks.1, &self.request).map(Next::End),
+            State::Read(ticks) => {
+                let (page, looked_at) = db.read_window(&ticks.0, &ticks.1, &self.request)?;
+                self.looked_at = looked_at;
+                Ok(Next::End(page))
+            }
         }
     }
 
@@ -203,6 +224,7 @@ impl PageStep {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use relevo_core::outbox::{Tick, TickRef, TickStep};
 
     pub(in super::super) fn db() -> Db {
         Db::new(chrono::DateTime::UNIX_EPOCH)
@@ -302,5 +324,24 @@ pub(super) mod tests {
             }
         }
         assert_eq!(ends[0], ends[1]);
+    }
+
+    #[test]
+    fn a_tick_maker_that_slept_until_its_number_was_pruned_throws_its_tick_away() {
+        let mut db = db();
+        let tick = |number, low| Tick {
+            tick: TickRef { number, nonce: number },
+            low,
+            top: low,
+            ..Tick::zero()
+        };
+        for number in 1..=3 {
+            db.tick_statement(&TickStep::Insert(tick(number, 10 * number)));
+        }
+        db.ticks.retain(|number, _| [0, 3].contains(number));
+        db.tick_statement(&TickStep::Insert(tick(2, 5)));
+        assert_eq!(db.ticks().map(|tick| tick.tick.number).collect::<Vec<_>>(), [0, 3]);
+        db.tick_statement(&TickStep::Insert(tick(4, 30)));
+        assert_eq!(db.newest_tick().tick.number, 4);
     }
 }

@@ -26,6 +26,11 @@ impl Db {
         self.ticks.last_key_value().map_or_else(Tick::zero, |(_, row)| row.tick.clone())
     }
 
+    /// Every tick there is, in the order of their numbers.
+    pub fn ticks(&self) -> impl DoubleEndedIterator<Item = &Tick> {
+        self.ticks.values().map(|row| &row.tick)
+    }
+
     /// The tick a cursor names; one of the same number and another nonce is not it. One that no cursor stands at is
     /// stale memory; one that a cursor needs is a fault.
     pub fn tick(&self, wanted: TickRef) -> Result<Tick> {
@@ -88,7 +93,8 @@ impl Db {
     }
 
     fn insert_tick(&mut self, tick: &Tick) -> bool {
-        let free = !self.ticks.contains_key(&tick.tick.number);
+        // A number that was pruned is nobody's, either: whoever slept that long throws the tick away, too.
+        let free = self.newest_tick().tick.number == tick.tick.number - 1;
         if free || mutant!(NoTickSwap) {
             let at =
                 self.ticks.last_key_value().map_or(self.now, |(_, newest)| newest.at.max(self.now));

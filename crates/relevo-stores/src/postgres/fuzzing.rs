@@ -1,8 +1,15 @@
 //! What this adapter reads, as plain functions for the project's fuzz targets. No part of the API.
 
 use super::replication::{Heard as One, Replication};
+use super::ticks;
+use relevo_core::outbox::Tick;
 use std::io::{Cursor, Result};
 use tokio_postgres::Config;
+
+/// A tick that was kept as a row in JSON.
+pub fn kept_tick(text: &str) -> relevo_core::Result<Tick> {
+    ticks::from_json(text)
+}
 
 /// What a doorbell heard.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -139,17 +139,15 @@ const LANDED: &str = "INSERT INTO relevo.outbox (id, topic, key, headers, payloa
            WITH ORDINALITY AS e (id, topic, key, headers, payload, created_at, place)
      ORDER BY e.place";
 
-/// Events taken over from elsewhere, in a transaction of this store's own.
-pub(crate) async fn insert_landed(
-    session: &Session,
-    events: &[(&NewEvent, Option<DateTime<Utc>>)],
-) -> Result<()> {
-    for batch in events.chunks(BATCH.0) {
-        let times: Vec<Option<DateTime<Utc>>> = batch.iter().map(|(_, time)| *time).collect();
-        let Columns { ids, topics, keys, headers, payloads } =
-            Columns::of(batch.iter().map(|(event, _)| *event));
-        session.execute(LANDED, args![ids, topics, keys, headers, payloads, times]).await?;
-    }
+/// An event of somebody else's, and when it happened there.
+pub(crate) type Landed<'e> = (&'e NewEvent, Option<DateTime<Utc>>);
+
+/// Events taken over from elsewhere, in a transaction of this store's own: one statement, sent before anything is waited for.
+pub(crate) async fn insert_landed(session: &Session, events: &[Landed<'_>]) -> Result<()> {
+    let times: Vec<Option<DateTime<Utc>>> = events.iter().map(|(_, time)| *time).collect();
+    let Columns { ids, topics, keys, headers, payloads } =
+        Columns::of(events.iter().map(|(event, _)| *event));
+    session.execute(LANDED, args![ids, topics, keys, headers, payloads, times]).await?;
     Ok(())
 }
 

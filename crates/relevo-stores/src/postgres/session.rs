@@ -9,6 +9,7 @@ use super::reserved::Reserved;
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
 use futures::TryStreamExt;
+use futures::future::try_join;
 use relevo_core::{Kind, Result};
 use std::future::Future;
 use std::ops::Deref;
@@ -182,14 +183,23 @@ impl Session {
     ///
     /// Others work past its locks, or wait for them: whoever falls asleep in it, or vanishes without a goodbye, loses them.
     pub(crate) async fn begin_by_index(&self) -> Result<Tx<'_>> {
+        Ok(self.begin_by_index_with(std::future::ready(Ok(()))).await?.0)
+    }
+
+    /// The same, in one round trip with what is asked first in it.
+    pub(crate) async fn begin_by_index_with<T>(
+        &self,
+        first: impl Future<Output = Result<T>>,
+    ) -> Result<(Tx<'_>, T)> {
         let tx = Tx { session: self, ended: false };
         let idle = LONGEST_PAUSE.as_millis();
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL jit = off;
              SET LOCAL idle_in_transaction_session_timeout = {idle}"
         );
-        self.batch(&begin).await?;
-        Ok(tx)
+        // The driver sends in the order of the first polls, and these come one after the other.
+        let ((), first) = try_join(self.batch(&begin), first).await?;
+        Ok((tx, first))
     }
 
     /// Begins a transaction; unless it is ended properly the connection is closed, and the server rolls back.
@@ -239,6 +249,19 @@ impl Tx<'_> {
         self.session.batch("COMMIT").await.map_err(on_commit)?;
         self.ended = true;
         Ok(())
+    }
+
+    /// Commits in one round trip with the last that is done in it. If the server refuses that, it makes a rollback of the
+    /// COMMIT behind it. Nothing of `last` may wait for an answer before it sends: it would send after the end of the
+    /// transaction.
+    pub(crate) async fn commit_with<T>(
+        mut self,
+        last: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        // Without an answer to the last statement nobody knows either whether the COMMIT behind it arrived.
+        let (last, ()) = try_join(last, self.session.batch("COMMIT")).await.map_err(on_commit)?;
+        self.ended = true;
+        Ok(last)
     }
 
     pub(crate) async fn rollback(mut self) -> Result<()> {

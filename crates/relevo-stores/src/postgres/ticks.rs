@@ -203,7 +203,7 @@ impl PostgresStore {
         Err(error(Kind::TransactionConflict, "other processes made every tick first; try again"))
     }
 
-    /// Makes a tick; `None` if somebody else took its number.
+    /// Makes a tick; `None` if somebody else took its number, or one beyond it: its own may be pruned already.
     async fn make(&self, session: &Session) -> Result<Option<Tick>> {
         let mut maker = TickMaker::new(random());
         loop {
@@ -216,13 +216,14 @@ impl PostgresStore {
 
     async fn insert(&self, session: &Session, tick: Tick) -> Result<Option<Tick>> {
         // Asynchronously: a tick that is lost in a crash takes its nonce with it, so that nobody mistakes the next
-        // of that number for it. Only in the cluster that the log's transaction ids belong to.
+        // of that number for it. Only in the cluster that the log's transaction ids belong to, and only behind the
+        // newest: a number that was pruned is free a second time.
         let sql = "WITH asynchronously AS MATERIALIZED (SELECT relevo.durable(false))
             INSERT INTO relevo.tick (number, nonce, generation, snapshot, xmax_, low, top, floor, at)
-            SELECT $1, $2, $3, $4, $5, $6, $7, $8,
-                   greatest(clock_timestamp(), (SELECT at FROM relevo.tick WHERE number = $1 - 1))
-              FROM asynchronously, relevo.meta m, pg_control_system() c
-             WHERE m.name = 'system' AND m.value = c.system_identifier::text
+            SELECT $1, $2, $3, $4, $5, $6, $7, $8, greatest(clock_timestamp(), newest.at)
+              FROM asynchronously, relevo.meta m, pg_control_system() c,
+                   (SELECT number, at FROM relevo.tick ORDER BY number DESC LIMIT 1) newest
+             WHERE newest.number = $1 - 1 AND m.name = 'system' AND m.value = c.system_identifier::text
             ON CONFLICT (number) DO NOTHING";
         let Tick { tick: at, generation, snapshot, low, top, floor } = &tick;
         let text = snapshot.to_string();

@@ -176,6 +176,7 @@ macro_rules! store_no_cases {
         $($then)*! { [$($own)*]
             a_second_writer_waits_for_the_first: concurrent_writers,
             there_is_no_bell_to_wait_for: doorbell,
+            a_handler_with_a_transaction_of_its_own_is_refused: direct_effects,
             a_subscription_to_some_of_it_is_refused: own_log,
         }
     };

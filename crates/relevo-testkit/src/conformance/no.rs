@@ -1,9 +1,13 @@
 //! What a store declares that it cannot do, seen: a "no" that is only convenient would fail here.
 
 use super::Rig;
+use async_trait::async_trait;
 use relevo_core::event::{NewEvent, TopicFilter};
-use relevo_core::outbox::Subscription;
-use relevo_core::{Kind, Result};
+use relevo_core::outbox::{MemberId, Store, Subscription};
+use relevo_core::relay::run::{Destination, start};
+use relevo_core::relay::{Batch, Delivery, RelayConfig};
+use relevo_core::{Error, Kind, Result};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longer than any store takes for a publication that nobody is in the way of. Nothing fails where it takes longer.
@@ -38,6 +42,35 @@ pub async fn a_second_writer_waits_for_the_first(rig: &Rig) -> Result<()> {
 pub async fn there_is_no_bell_to_wait_for(rig: &Rig) -> Result<()> {
     rig.migrated().await?;
     assert!(rig.store.doorbell().is_none(), "it has a doorbell: declare it");
+    Ok(())
+}
+
+/// A handler as far as a relay asks before it begins.
+struct Handler;
+
+#[async_trait]
+impl Destination for Handler {
+    async fn deliver(&self, _store: &Arc<dyn Store>, _batch: Batch) -> Delivery {
+        Delivery::Void(Error::new(Kind::NotSupported, "it is never handed anything"))
+    }
+
+    fn one_transaction(&self) -> bool {
+        true
+    }
+
+    fn describe(&self) -> String {
+        "a handler".to_owned()
+    }
+}
+
+/// No `direct_effects`: a handler that would record in its own transaction is refused, and nothing is left of it.
+pub async fn a_handler_with_a_transaction_of_its_own_is_refused(rig: &Rig) -> Result<()> {
+    rig.migrated().await?;
+    let (subscription, member) = (Subscription::new("direct"), MemberId("one".into()));
+    let config = RelayConfig::default();
+    let begun = start(rig.store.clone(), subscription, config, Arc::new(Handler), member).await;
+    assert_eq!(begun.map(drop).map_err(|error| error.kind()), Err(Kind::NotSupported));
+    assert!(rig.operate.status().await?.subscriptions.is_empty());
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use super::sim::{Event, Owner, Sim, TaskId};
 use relevo_core::inbox::consume::intake;
 use relevo_core::relay::Input;
 use relevo_stores::memory::TxId;
+use std::collections::BTreeMap;
 
 /// What becomes of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,12 +204,28 @@ fn crash(sim: &mut Sim, number: usize, boundary: &'static str) {
     if sim.processes[number].inlets.iter().any(|inlet| inlet.working > 0) {
         sim.world.seen.sometimes("a consumer died with messages in hand");
     }
+    orphan_replays(sim, number);
     drop_tasks(sim, |owner| owner.is_process(number));
     sim.processes[number].end();
     end_sessions_of(sim, number);
     end_lines_of(sim, number);
     let delay = sim.rng.below(2 * sim.world.options.lease.as_micros() as u64);
     sim.after(delay, Event::Start(number));
+}
+
+/// Notes which dead letters the process was to put back, or had put back and not brought to an end yet.
+fn orphan_replays(sim: &mut Sim, number: usize) {
+    let process = &sim.processes[number];
+    for (subscriber, unit) in process.units.iter().enumerate() {
+        let lanes: BTreeMap<u16, i64> = unit.relay.owned().collect();
+        let orphans = sim.world.replays_under_way(subscriber, &lanes);
+        for event in orphans {
+            if let Some(delivered) = sim.world.journal.delivered(subscriber, event) {
+                delivered.replay_orphaned = true;
+                sim.world.seen.sometimes("a process died while a replay was under way");
+            }
+        }
+    }
 }
 
 fn end_sessions_of(sim: &mut Sim, number: usize) {

@@ -2,20 +2,23 @@
 
 use super::counters::{Counters, DIED, SKIPPED};
 use super::invariant::Invariant;
-use super::journal::{End, Published};
+use super::journal::{Delivered, End, Journal, Published};
 use super::judge::wants;
 use super::options::{Micros, SECOND};
 use super::sim::{Owner, Sim};
 use super::world::World;
 use relevo_core::dead_letters::DeadState;
-use relevo_core::event::{Event, EventId};
-use relevo_core::relay::Action;
+use relevo_core::event::{Event, EventId, lane_of};
+use relevo_core::relay::{Action, Batch, RelayConfig};
 use relevo_stores::memory::DeadRow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// After the faults stopped all must be at rest within this time: thirty seconds, and what the longest pauses of
 /// breaker and retry add to it.
 pub(super) const RECOVERY: Micros = 65 * SECOND;
+
+/// Lanes in step are read together: one page for those in front and one for stragglers, however many lanes there are.
+const PAGES_AT_ONCE: usize = 2;
 
 /// What a machine may hold and do.
 pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Action]) {
@@ -29,6 +32,7 @@ pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Acti
     let at = &process.units[unit];
     let counts = at.relay.counts(now);
     let deliveries = actions.iter().filter(|action| matches!(action, Action::Deliver(_))).count();
+    let pages = actions.iter().filter(|action| matches!(action, Action::ReadPage { .. })).count();
     // Pages are read while batches are under way, and what the destination did not take comes back.
     let most = counts.lanes * config.lane_queue.div_ceil(2)
         + 2 * config.page_rows
@@ -43,8 +47,17 @@ pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Acti
         Some((Invariant::Bounded, format!("{} events in memory, {most} at most", counts.queued)))
     } else if at.delivering + deliveries > config.concurrency {
         Some((Invariant::Bounded, format!("more than {} batches under way", config.concurrency)))
+    } else if at.reading + pages > PAGES_AT_ONCE {
+        let text = format!(
+            "{} pages are read at once, {PAGES_AT_ONCE} at most whatever the lanes",
+            at.reading + pages
+        );
+        Some((Invariant::Bounded, text))
     } else if biggest.unwrap_or(0) > config.batch.max(drained) {
         Some((Invariant::Bounded, format!("a batch of {biggest:?} events")))
+    } else if actions.iter().any(|action| is_too_heavy(action, config)) {
+        let text = format!("a batch of several events has more than {} bytes", config.batch_bytes);
+        Some((Invariant::Bounded, text))
     } else if deliveries > 0 && !current {
         Some((
             Invariant::Fencing,
@@ -53,9 +66,21 @@ pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Acti
     } else {
         None
     };
+    if counts.stopped > 0 {
+        sim.world.seen.sometimes("a lane with too many parked keys stopped");
+    }
     if let Some((invariant, text)) = broken {
         sim.world.journal.broken(invariant, text);
     }
+}
+
+/// A large event goes alone; several have no more bytes together than a batch may have.
+fn is_too_heavy(action: &Action, config: &RelayConfig) -> bool {
+    let Action::Deliver(batch) = action else { return false };
+    let bytes = |batch: &Batch| -> usize {
+        (0..batch.len()).map(|index| batch.event(index).payload.len()).sum()
+    };
+    batch.len() > 1 && bytes(batch) > config.batch_bytes
 }
 
 /// Nothing is awaited, parked, asked for or under way.
@@ -74,17 +99,22 @@ pub(super) fn at_rest(sim: &Sim) -> bool {
 }
 
 /// A person archives what holds a key, once the storm is over and everything else has come to an end: a held key holds
-/// back its own events and no others.
+/// back its own events and no others, unless more keys of its lane are held than the lane may have parked.
 pub(super) fn help(world: &mut World) {
     let held = held_keys(world);
     if held.is_empty() {
         return;
     }
-    let beside = |event: &Published| {
-        let awaited = event.at.iter().enumerate().filter(|(_, delivered)| delivered.awaited);
-        awaited.into_iter().any(|(index, _)| !held.contains(&(index, event.key.as_str())))
+    let stopped = stopped_lanes(world, &held);
+    let waits = |subscriber: usize, key: &str| {
+        held.contains(&(subscriber, key)) || stopped.contains(&(subscriber, lane_of(key)))
     };
-    if world.journal.events.values().any(beside) {
+    let beside = |(id, event): (&EventId, &Published)| {
+        event.at.iter().enumerate().filter(|(_, delivered)| delivered.awaited).any(|(index, at)| {
+            !keys_of(&world.journal, *id, event, at).iter().any(|key| waits(index, key))
+        })
+    };
+    if world.journal.events.iter().any(beside) {
         world.seen.sometimes("other keys went on beside a key that is held");
         return;
     }
@@ -93,10 +123,30 @@ pub(super) fn help(world: &mut World) {
     }
 }
 
+/// The keys under which it waits for a subscriber: its own, or, without one in a consumer's log, the ids it landed with.
+fn keys_of(journal: &Journal, id: EventId, event: &Published, at: &Delivered) -> Vec<String> {
+    if !at.landed || event.key != id.to_string() {
+        return vec![event.key.clone()];
+    }
+    let landed = journal.originals.iter().filter(|(_, original)| **original == id);
+    landed.map(|(landed, _)| landed.to_string()).collect()
+}
+
 fn held_keys(world: &World) -> BTreeSet<(usize, &str)> {
     let parked = world.options.subscriptions.iter().flat_map(|s| world.db.parked(s.name));
     let held = parked.filter(|(_, _, row)| row.due.is_none());
     held.map(|(lane, key, _)| (world.journal.subscriber(&lane.subscription), key)).collect()
+}
+
+/// Lanes of which more keys are held than may be parked: nobody but a person lets them go on.
+fn stopped_lanes(world: &World, held: &BTreeSet<(usize, &str)>) -> BTreeSet<(usize, u16)> {
+    let mut keys: BTreeMap<(usize, u16), usize> = BTreeMap::new();
+    for (subscriber, key) in held {
+        *keys.entry((*subscriber, lane_of(key))).or_default() += 1;
+    }
+    let most = |subscriber: usize| world.options.subscriptions[subscriber].config.max_parked_keys;
+    keys.retain(|(subscriber, _), keys| *keys > most(*subscriber));
+    keys.into_keys().collect()
 }
 
 /// It took too long: something is lost, or something is stuck.
@@ -143,9 +193,19 @@ pub(super) fn at_the_end(world: &mut World, counters: &Counters, asleep: bool) {
         world.journal.broken(invariant, text);
     }
     let deliveries = world.journal.events.values().flat_map(|event| &event.at);
-    let redone = deliveries.filter(|at| at.taken_back > 0 && at.end == End::Applied).count();
-    if redone > 0 {
+    let (mut redone, mut brought_to_an_end) = (false, false);
+    for at in deliveries {
+        redone |= at.taken_back > 0 && at.end == End::Applied;
+        brought_to_an_end |= at.replay_orphaned && at.replays > 0 && !at.awaited;
+    }
+    if redone {
         world.seen.sometimes("an effect that a crash had taken back was done again");
+    }
+    if world.journal.overtakers > 0 {
+        world.seen.sometimes("an event overtook another of its key where order does not matter");
+    }
+    if brought_to_an_end {
+        world.seen.sometimes("what a dead process had under way of a replay came to an end");
     }
 }
 

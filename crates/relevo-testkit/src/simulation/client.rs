@@ -131,10 +131,10 @@ impl Store for SimStore {
 
     async fn record(&self, changes: &[LaneChange]) -> Result<()> {
         let (changes, process) = (changes.to_vec(), self.process);
-        let mut tx = None;
+        let (mut tx, mut done) = (None, 0);
         let fence = move |world: &mut World| {
             let tx = *tx.get_or_insert_with(|| world.begin(Some(process), 500 * MS));
-            world.record_all(tx, &changes)?;
+            world.record_all(tx, &changes, &mut done)?;
             Ok(tx)
         };
         let tx = self.mailbox.call("record", fence).await?;
@@ -216,8 +216,9 @@ impl TxDriver for SimDriver {
         if mutant!(RecordBeforeEffect) {
             return record_apart(&tx.mailbox, change.clone()).await;
         }
-        let (id, change) = (tx.tx, change.clone());
-        let fence = move |world: &mut World| world.record_all(id, std::slice::from_ref(&change));
+        let (id, change, mut done) = (tx.tx, change.clone(), 0);
+        let fence =
+            move |world: &mut World| world.record_all(id, std::slice::from_ref(&change), &mut done);
         tx.mailbox.call("record in effect", fence).within(id).await
     }
 
@@ -264,7 +265,7 @@ impl TxDriver for SimDriver {
 async fn record_apart(mailbox: &Mailbox, change: LaneChange) -> Result<()> {
     let record = move |world: &mut World| {
         let tx = world.begin(None, SECOND);
-        world.record_all(tx, std::slice::from_ref(&change))?;
+        world.record_all(tx, std::slice::from_ref(&change), &mut 0)?;
         Ok(world.commit(tx)?)
     };
     mailbox.call("record apart", record).await
@@ -369,12 +370,14 @@ impl Publisher for SimPublisher {
 }
 
 impl World {
-    fn record_all(&mut self, tx: TxId, changes: &[LaneChange]) -> Statement<()> {
+    /// Goes on after the first `done` of them when a row that was locked is free.
+    fn record_all(&mut self, tx: TxId, changes: &[LaneChange], done: &mut usize) -> Statement<()> {
         self.active(tx);
-        let done = self.journal.changes_of(tx).count();
-        for change in &changes[done..] {
-            match self.record_in(tx, change) {
-                Ok(()) => {}
+        self.handlers_at_work(tx, false);
+        for change in &changes[*done..] {
+            let recorded = self.record_in(tx, change);
+            match self.waits_for_no_handler("a record", recorded) {
+                Ok(()) => *done += 1,
                 Err(Refusal::Failed(error)) => {
                     if error.kind() == Kind::Stale {
                         self.seen.sometimes("a stale record was refused");

@@ -89,7 +89,7 @@ fn many(arguments: &Arguments) -> bool {
         show(arguments, failure);
         return false;
     }
-    let missed = missed(&report);
+    let missed = report.seen.missed(report.seeds);
     missed.iter().for_each(|what| println!("{what}"));
     missed.is_empty()
 }
@@ -105,19 +105,6 @@ fn show(arguments: &Arguments, failure: &Failure) {
     traced[rest..].iter().for_each(|line| println!("{line}"));
     println!("\nseed {seed}: BROKEN {violation}");
     println!("the same again, with the {rest} lines before: cargo xtask sim --seed {seed}");
-}
-
-/// What so many seeds should have come through and did not.
-fn missed(report: &Report) -> Vec<String> {
-    let (mut missed, seen) = (Vec::new(), &report.seen);
-    if report.seeds >= 1_000 {
-        missed.extend(seen.never().iter().map(|what| format!("never reached: {what}")));
-        missed.extend(seen.never_struck().iter().map(|kind| format!("never struck: {kind}")));
-    }
-    if report.seeds >= 20_000 {
-        missed.extend(seen.never_died_at().iter().map(|at| format!("nobody ever died at: {at}")));
-    }
-    missed
 }
 
 fn print(report: &Report) {

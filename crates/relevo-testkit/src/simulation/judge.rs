@@ -47,7 +47,9 @@ impl Journal {
         };
         let earlier = self.by_key.get(&event.key).into_iter().flatten();
         let overtaken = earlier.filter_map(|id| self.events.get(id)).find(undecided);
-        if let Some(other) = overtaken {
+        if overtaken.is_some() && !about.ordered {
+            self.overtakers += 1;
+        } else if let Some(other) = overtaken {
             let (key, name) = (&event.key, about.name);
             let text = format!(
                 "{id} of key {key} reached {name} before {:?}",

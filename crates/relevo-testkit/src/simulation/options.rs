@@ -6,7 +6,7 @@ use relevo_core::clock::Rng;
 use relevo_core::event::{TopicFilter, lane_of};
 use relevo_core::inbox::consume::filter_of;
 use relevo_core::inbox::consume::intake::Bounds;
-use relevo_core::relay::{AfterDead, RelayConfig};
+use relevo_core::relay::{AfterDead, Order, RelayConfig};
 use relevo_core::retry::RetryPolicy;
 use std::fmt;
 use std::sync::OnceLock;
@@ -207,6 +207,7 @@ impl Options {
         options.add_consumer(&mut r);
         options.add_haste();
         options.add_second_consumer();
+        options.add_limits();
         options
     }
 
@@ -235,6 +236,26 @@ impl Options {
             let second = ConsumerOptions::draw(SECOND_CONSUMER, &mut r);
             self.subscriptions.push(landed(&mut r, &second, self.lease));
             self.consumers.push(second);
+        }
+    }
+
+    /// Drawn apart, too. Half of all subscriptions keep the limits of everyday, which no seed ever reaches.
+    fn add_limits(&mut self) {
+        let mut rng = Rng::seeded(self.seed ^ 0x11D1_75A4_D0BD_E45E);
+        let mut r = Draw(&mut rng);
+        for subscription in &mut self.subscriptions {
+            let config = &mut subscription.config;
+            if subscription.to == To::Broker {
+                config.order = r.pick(&[Order::Key, Order::Key, Order::OneByOne, Order::Any]);
+            }
+            if r.one_in(2) {
+                config.max_parked_keys = r.pick(&[1, 1, 3]);
+            }
+            if r.one_in(2) {
+                config.batch_bytes = r.pick(&[1, 40, 100]);
+                config.page_bytes = r.pick(&[1, 40, 1_000]);
+                config.queue_bytes = r.pick(&[0, 40, 1_000]);
+            }
         }
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Unit {
     /// When the last beat that succeeded was sent, by this process's clock.
     pub(super) last_good: Option<Instant>,
     pub(super) delivering: usize,
+    /// Pages on their way.
+    pub(super) reading: usize,
 }
 
 /// A process.
@@ -94,7 +96,7 @@ impl Process {
                 seed,
             );
             let destination = destination(subscription, index, self.number, mailbox, options);
-            Unit { relay, destination, wakes_at: None, last_good: None, delivering: 0 }
+            Unit { relay, destination, wakes_at: None, last_good: None, delivering: 0, reading: 0 }
         };
         self.units = options.subscriptions.iter().enumerate().map(unit).collect();
         let inlet = |nth| Inlet::new(self.number, nth, mailbox, ids, options);

@@ -21,6 +21,8 @@ pub const SOMETIMES: &[&str] = &[
     "a dead letter was replayed during live traffic",
     "a dead letter was edited and its copy delivered",
     "a replay was cancelled",
+    "a process died while a replay was under way",
+    "what a dead process had under way of a replay came to an end",
     "an event was skipped",
     "all skips were counted by whoever noted them",
     "all dead letters were counted by whoever wrote them",
@@ -53,6 +55,8 @@ pub const SOMETIMES: &[&str] = &[
     "a row was dropped by retention while a zombie was about",
     "a subscription was rewound twice before it read again",
     "other keys went on beside a key that is held",
+    "a lane with too many parked keys stopped",
+    "an event overtook another of its key where order does not matter",
 ];
 
 /// Faults that a campaign must inject *sometimes*: one that vanished from the schedule would leave everything green.
@@ -155,6 +159,20 @@ impl Seen {
     /// Faults of the list that never struck.
     pub fn never_struck(&self) -> Vec<&'static str> {
         FAULTS.iter().copied().filter(|kind| !self.faults.contains_key(kind)).collect()
+    }
+
+    /// What so many seeds should have come through and did not.
+    pub fn missed(&self, seeds: u64) -> Vec<String> {
+        let mut missed = Vec::new();
+        if seeds >= 1_000 {
+            missed.extend(self.never().iter().map(|what| format!("never reached: {what}")));
+            missed.extend(self.never_struck().iter().map(|kind| format!("never struck: {kind}")));
+        }
+        if seeds >= 20_000 {
+            let survived = self.never_died_at();
+            missed.extend(survived.iter().map(|at| format!("nobody ever died at: {at}")));
+        }
+        missed
     }
 
     /// Situations of the list that were never reached.

@@ -20,7 +20,7 @@ use super::world::{Ids, World};
 use super::{chaos, check, writers};
 use relevo_core::clock::Rng;
 use relevo_core::outbox::{LaneId, Start, Subscription};
-use relevo_core::relay::Input;
+use relevo_core::relay::{Input, Order};
 use relevo_stores::memory::TxId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -170,6 +170,7 @@ fn subscribers(options: &Options) -> Vec<Subscriber> {
             only_a: subscription.filtered,
             max_attempts: subscription.max_attempts,
             behind: subscription.to == To::Consumer,
+            ordered: subscription.config.order != Order::Any,
         });
     }
     all

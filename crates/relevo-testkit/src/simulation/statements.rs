@@ -7,7 +7,7 @@ use super::world::World;
 use bytes::Bytes;
 use relevo_core::Kind;
 use relevo_core::event::{Event, NewEvent};
-use relevo_core::outbox::{Beat, Claim, Fleet, LaneId, LaneState, MemberId, Page, Token};
+use relevo_core::outbox::{Beat, Claim, Fleet, LaneId, LaneState, MemberId, Page, Tick, Token};
 use relevo_stores::memory::{PageStep, Refusal, Statement, TxId};
 use std::sync::Arc;
 
@@ -59,7 +59,8 @@ impl World {
         };
         let owners: Vec<Option<MemberId>> =
             claims.iter().map(|claim| owner(self, claim.lane)).collect();
-        let taken = self.db.take_lanes(name, claims, member)?;
+        let taken = self.db.take_lanes(name, claims, member);
+        let taken = self.waits_for_no_handler("whoever takes lanes over", taken)?;
         for (number, fresh) in &taken {
             let Some(index) = claims.iter().position(|claim| claim.lane == *number) else {
                 continue;
@@ -131,6 +132,7 @@ impl World {
         }
         if let Some(page) = &page {
             self.look_for_late_rows(step, page);
+            self.check_rows_looked_at(step);
         }
         Ok(page)
     }
@@ -140,6 +142,26 @@ impl World {
         if page.rows.iter().any(|row| row.seq <= from.low) {
             self.seen.sometimes("a late row was read");
             self.seen.sometimes("a transaction stayed open past a window");
+        }
+    }
+
+    /// Rows that were undecided at a tick lie above what any earlier tick saw as ended: a search for late ones goes through
+    /// no others, however long the log is.
+    fn check_rows_looked_at(&mut self, step: &PageStep) {
+        let Ok(from) = self.db.tick(step.position().from) else { return };
+        let all_ended = |tick: &&Tick| {
+            tick.tick.number < from.tick.number
+                && tick.generation == from.generation
+                && tick.snapshot.xmax <= from.snapshot.xmin
+        };
+        let decided = self.db.ticks().rev().find(all_ended).map_or(0, |tick| tick.low);
+        let (looked_at, most) = (step.looked_at(), self.db.count_rows(decided, from.low));
+        if looked_at > most {
+            let number = from.tick.number;
+            let text = format!(
+                "a page from tick {number} on looked through {looked_at} rows below its `low` for late ones, {most} at most"
+            );
+            self.journal.broken(Invariant::Bounded, text);
         }
     }
 
@@ -155,6 +177,7 @@ impl World {
     /// Whatever the handler is going to answer, it writes first.
     fn write_effect(&mut self, subscriber: usize, tx: TxId, event: &Event) -> Statement<Plan> {
         self.active(tx);
+        self.handlers_at_work(tx, true);
         let name = self.journal.subscribers[subscriber].name;
         let row = format!("{name}/{}", event.id);
         self.lock_hot_row(tx, event)?;

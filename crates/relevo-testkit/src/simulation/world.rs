@@ -2,6 +2,7 @@
 
 use super::broker::Broker;
 use super::haste::BeforeCommit;
+use super::invariant::Invariant;
 use super::journal::Journal;
 use super::options::{Draw, Micros, Options};
 use super::seen::Seen;
@@ -11,7 +12,7 @@ use relevo_core::Result;
 use relevo_core::clock::Rng;
 use relevo_core::event::{EventId, NewEvent};
 use relevo_core::outbox::{LaneChange, LaneId, MemberId, Position, Token};
-use relevo_stores::memory::{Db, Statement, TxId};
+use relevo_stores::memory::{Db, Refusal, Statement, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,8 @@ pub(super) struct Session {
     pub(super) last_active: Micros,
     /// The client lost an answer: it cannot use the connection any more.
     pub(super) broken: bool,
+    /// A handler was asked, and what came of it is not recorded yet.
+    pub(super) handler_at_work: bool,
 }
 
 /// A commit that a crash of the server may still lose.
@@ -136,8 +139,14 @@ impl World {
 
     pub(super) fn begin(&mut self, process: Option<usize>, idle_limit: Micros) -> TxId {
         let tx = self.db.begin();
-        self.sessions
-            .insert(tx, Session { process, idle_limit, last_active: self.now, broken: false });
+        let session = Session {
+            process,
+            idle_limit,
+            last_active: self.now,
+            broken: false,
+            handler_at_work: false,
+        };
+        self.sessions.insert(tx, session);
         tx
     }
 
@@ -146,6 +155,31 @@ impl World {
         if let Some(session) = self.sessions.get_mut(&tx) {
             session.broken = true;
         }
+    }
+
+    /// A handler works in this transaction, or no longer does.
+    pub(super) fn handlers_at_work(&mut self, tx: TxId, at_work: bool) {
+        if let Some(session) = self.sessions.get_mut(&tx) {
+            session.handler_at_work = at_work;
+        }
+    }
+
+    /// A handler may hang for as long as its limit says. Whoever needs a cursor's row meanwhile (to take the lane over, to
+    /// pause or rewind it) must not have to wait for that: such a row is locked by records, right before their commit.
+    pub(super) fn waits_for_no_handler<T>(
+        &mut self,
+        what: &str,
+        answer: Statement<T>,
+    ) -> Statement<T> {
+        if let Err(Refusal::Locked { by }) = &answer
+            && self.sessions.get(by).is_some_and(|session| session.handler_at_work)
+        {
+            let text = format!(
+                "{what} waits for a cursor's row, which a transaction holds whose handler is still at work"
+            );
+            self.journal.broken(Invariant::Recovery, text);
+        }
+        answer
     }
 
     pub(super) fn is_broken(&self, tx: TxId) -> bool {

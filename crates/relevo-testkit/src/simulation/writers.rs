@@ -6,9 +6,10 @@ use super::world::World;
 use bytes::Bytes;
 use relevo_core::Result;
 use relevo_core::dead_letters::{DeadFilter, DeadState};
-use relevo_core::event::Headers;
-use relevo_core::outbox::{LaneId, Retention, Start};
+use relevo_core::event::{EventId, Headers, lane_of};
+use relevo_core::outbox::{LaneId, Retention, Start, Token};
 use relevo_stores::memory::{Refusal, RequestRow, Statement, TxId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What one transaction of a writer does.
@@ -180,6 +181,31 @@ impl World {
         Ok(())
     }
 
+    /// The events whose dead letters are to be put back in one of these lanes, or were and have not come to an end since;
+    /// only where the lane's token is the one that stands here.
+    pub(super) fn replays_under_way(
+        &self,
+        subscriber: usize,
+        lanes: &BTreeMap<u16, Token>,
+    ) -> Vec<EventId> {
+        let name = self.journal.subscribers[subscriber].name;
+        let is_owned = |lane: &LaneId| {
+            let token = self.db.cursor(lane).map(|row| row.token);
+            *lane.subscription == *name && token.as_ref() == lanes.get(&lane.lane)
+        };
+        let asked = self.db.requests().filter(|(_, row)| !row.done && !row.cancelled);
+        let asked = asked.filter(|(_, row)| row.due <= self.db.now() && is_owned(&row.lane));
+        let letters: BTreeSet<i64> = asked.filter_map(|(_, row)| row.dead_letter).collect();
+        let letters = self.db.dead().filter(|(id, _)| letters.contains(id));
+        let asked = letters.map(|(_, row)| self.journal.original(row.event.id));
+        let lane = |key: &str| LaneId { subscription: name.into(), lane: lane_of(key) };
+        let put_back = self.journal.events.iter().filter(|(_, event)| {
+            let delivered = &event.at[subscriber];
+            delivered.replays > 0 && delivered.awaited && is_owned(&lane(&event.key))
+        });
+        asked.chain(put_back.map(|(id, _)| *id)).collect()
+    }
+
     pub(super) fn archive_all(&mut self) -> Statement<()> {
         let held = self.db.requests().count();
         self.db.archive(&DeadFilter::default())?;
@@ -225,7 +251,8 @@ impl World {
     fn pause_one(&mut self) -> Statement<&'static str> {
         let name = self.any_subscription();
         let mut tokens = self.tokens();
-        self.db.pause(name, "an operator", || (tokens.next_u64() >> 1) as i64)?;
+        let paused = self.db.pause(name, "an operator", || (tokens.next_u64() >> 1) as i64);
+        self.waits_for_no_handler("a pause", paused)?;
         self.lanes_reset(name);
         Ok(name)
     }
@@ -261,7 +288,8 @@ impl World {
             RewindTo::AWhileAgo => Start::Time(self.db.now() - back),
         };
         let (nonce, mut tokens) = (self.token(), self.tokens());
-        self.db.rewind(name, to, nonce, || (tokens.next_u64() >> 1) as i64)?;
+        let rewound = self.db.rewind(name, to, nonce, || (tokens.next_u64() >> 1) as i64);
+        self.waits_for_no_handler("a rewind", rewound)?;
         self.lanes_reset(name);
         let subscriber = self.journal.subscriber(name);
         self.journal.rewound(subscriber, to != Start::Now, to != Start::Beginning);

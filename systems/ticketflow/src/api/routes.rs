@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-/// Followed from the request to the e-mail.
+/// Followed from the request to its message, and to the copy in a `.dlq`; no e-mail has it.
 const CORRELATION: &str = "x-correlation-id";
 const PAGE: i64 = 50;
 const LARGEST_PAGE: i64 = 200;

@@ -102,7 +102,12 @@ fn take(message: &str, mailbox: &Mailbox) -> &'static [u8] {
 mod tests {
     use super::*;
     use crate::worker::mail::{Mail, Mailer, Smtp, message_id};
+    use relevo_testkit::services::Proxy;
+    use std::time::Duration;
     use uuid::Uuid;
+
+    const FROM: &str = "TicketFlow <tickets@example.org>";
+    const CLOSED: &str = ".\nTicket {ticket} is closed (change 3).\n";
 
     fn mail(text: &str) -> Mail {
         let (event, ticket) = (Uuid::now_v7(), Uuid::now_v7());
@@ -122,9 +127,9 @@ mod tests {
         let address = "127.0.0.1:0".parse().unwrap();
         let server = MailServer::listen(address).await.unwrap();
         let url = format!("smtp://{}", server.address);
-        let smtp = Smtp::at(&url, "TicketFlow <tickets@example.org>").unwrap();
+        let smtp = Smtp::at(&url, FROM).unwrap();
         smtp.check().await.unwrap();
-        let sent = mail(".\nTicket {ticket} is closed (change 3).\n");
+        let sent = mail(CLOSED);
         for _ in 0..2 {
             smtp.send(&sent).await.unwrap();
         }
@@ -133,5 +138,22 @@ mod tests {
         let refused = smtp.send(&mail("What is it about?\n")).await.unwrap_err();
         assert!(refused.for_good, "{}", refused.error);
         assert_eq!(server.mails().len(), 2);
+    }
+
+    /// Its connection is in the middle of a conversation: what the next one says there would become a part of this mail.
+    #[tokio::test]
+    async fn a_mail_that_the_server_does_not_answer_is_given_up_and_its_connection_is_nobodys() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let server = MailServer::listen(address).await.unwrap();
+        let proxy = Proxy::start(server.address).unwrap();
+        let smtp = Smtp::at(&format!("smtp://{}", proxy.address()), FROM).unwrap();
+        let (smtp, sent) = (smtp.limit(Duration::from_secs(2)), mail(CLOSED));
+        proxy.hold_replies_to("DATA");
+        let given_up = smtp.send(&sent).await.unwrap_err();
+        assert!(!given_up.for_good, "{}", given_up.error);
+        proxy.heal();
+        smtp.send(&sent).await.unwrap();
+        let came: Vec<Arrived> = server.mails().into_iter().map(|(mail, _)| mail).collect();
+        assert_eq!((came, proxy.connections()), (vec![Arrived::from(&sent)], 2));
     }
 }

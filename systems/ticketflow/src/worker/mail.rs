@@ -4,7 +4,7 @@ use crate::ticket::{TicketEvent, topic};
 use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
 use lettre::message::{Mailbox, MultiPart};
-use lettre::transport::smtp::PoolConfig;
+use lettre::transport::smtp::{AsyncSmtpTransportBuilder, PoolConfig};
 use lettre::{AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
 use relevo::Event;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +17,9 @@ const DOMAIN: &str = "ticketflow.invalid";
 
 /// Mails on their way at the same time, of as many tickets: a server takes its time with each.
 pub const AT_ONCE: usize = 16;
+
+/// A server that takes longer than this with a mail has failed.
+pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// An e-mail, before anybody knows how it leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,25 +105,50 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+type Transport = AsyncSmtpTransport<Tokio1Executor>;
+
 /// Sends by SMTP, over connections that are kept.
 pub struct Smtp {
-    transport: AsyncSmtpTransport<Tokio1Executor>,
+    builder: AsyncSmtpTransportBuilder,
+    /// Another takes its place when a conversation was broken off.
+    transport: Mutex<Arc<Transport>>,
     from: Mailbox,
+    limit: Duration,
 }
 
 impl Smtp {
     /// `smtp://host:port`, `smtps://user:password@host`, or `smtp://host?tls=required`; and whom mails are from.
     pub fn at(url: &str, from: &str) -> Result<Self> {
-        let transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(url);
-        let transport = transport.context("SMTP_URL")?.timeout(Some(Duration::from_secs(20)));
-        let transport = transport.pool_config(PoolConfig::new().max_size(AT_ONCE as u32));
-        Ok(Self { transport: transport.build(), from: from.parse().context("MAIL_FROM")? })
+        // The client bounds nothing but the time to connect; what follows is bounded in `send`.
+        let builder = Transport::from_url(url).context("SMTP_URL")?.timeout(Some(LIMIT));
+        let builder = builder.pool_config(PoolConfig::new().max_size(AT_ONCE as u32));
+        let from: Mailbox = from.parse().context("MAIL_FROM")?;
+        let transport = Mutex::new(Arc::new(builder.clone().build()));
+        Ok(Self { builder, transport, from, limit: LIMIT })
+    }
+
+    /// So long may the server take with a mail, connecting included, instead of [`LIMIT`].
+    pub fn limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// Does the server answer?
     pub async fn check(&self) -> Result<()> {
-        ensure!(self.transport.test_connection().await?, "it does not say that it is well");
+        ensure!(self.transport().test_connection().await?, "it does not say that it is well");
         Ok(())
+    }
+
+    fn transport(&self) -> Arc<Transport> {
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A conversation was broken off, and the client keeps its connection all the same: whoever had it next would take the
+    /// answers to this mail for those to their own. None of its connections is used again.
+    fn distrust(&self, broken_off: &Arc<Transport>) {
+        let mut transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&transport, broken_off) {
+            *transport = Arc::new(self.builder.clone().build());
+        }
     }
 
     fn message(&self, mail: &Mail) -> Result<Message> {
@@ -139,9 +167,20 @@ impl Mailer for Smtp {
     async fn send(&self, mail: &Mail) -> Result<(), MailFailure> {
         let unwritable = |error| MailFailure { for_good: true, error };
         let message = self.message(mail).map_err(unwritable)?;
-        match self.transport.send(message).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(MailFailure { for_good: error.is_permanent(), error: error.into() }),
+        let transport = self.transport();
+        // It lives until its connection is distrusted.
+        let mut sending = transport.send(message);
+        let sent = tokio::time::timeout(self.limit, &mut sending).await;
+        match sent {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => {
+                Err(MailFailure { for_good: error.is_permanent(), error: error.into() })
+            }
+            Err(_) => {
+                self.distrust(&transport);
+                let error = anyhow::anyhow!("the mail server took longer than {:?}", self.limit);
+                Err(MailFailure { for_good: false, error })
+            }
         }
     }
 }

@@ -126,3 +126,36 @@ impl Crew {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::mail::InProcess;
+    use super::*;
+    use relevo::ErrorClass;
+    use relevo_core::clock::Rng;
+    use relevo_core::retry::Verdict;
+
+    /// The database is never asked.
+    async fn crew(folder: &tempfile::TempDir) -> Crew {
+        let file = folder.path().join("ticketflow.db");
+        let database = Database::open(&format!("sqlite:{}", file.display())).await;
+        Crew {
+            database: database.expect("a file"),
+            mailer: Arc::new(InProcess::default()),
+            retries: RETRIES.to_vec(),
+            clock: Clock::default(),
+            pulse: Pulse::default(),
+            processed_key: ProcessedKey::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_fails_is_tried_again_after_one_five_and_fifteen_minutes_and_then_it_is_dead() {
+        let folder = tempfile::tempdir().unwrap();
+        let (policy, mut rng) = (crew(&folder).await.config().retry, Rng::seeded(1));
+        let verdict = |attempts| policy.verdict(attempts, ErrorClass::Transient, &mut rng);
+        let minutes = |n: u64| Verdict::RetryIn(Duration::from_secs(n * 60));
+        let wanted = [minutes(1), minutes(5), minutes(15), Verdict::Dead];
+        assert_eq!([1, 2, 3, 4].map(verdict), wanted);
+    }
+}

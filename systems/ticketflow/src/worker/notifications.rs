@@ -41,6 +41,7 @@ impl<D: Driver> Handler<D> for Notifications {
         true
     }
 
+    /// Longer than the mail client may be given: it gives up first, and knows what becomes of its connection.
     fn limit(&self) -> Duration {
         Duration::from_secs(60)
     }

@@ -1,10 +1,11 @@
 //! What the workers leave behind: each effect once, whatever comes twice; numbers that add up; nothing older than a month.
 
 use crate::world::World;
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use relevo::NewEvent;
 use relevo_testkit::{PATIENCE, eventually};
 use std::time::Duration;
+use ticketflow::retention;
 use ticketflow::ticket::{Status, Ticket};
 use ticketflow::traffic::Journal;
 use ticketflow::verify::Totals;
@@ -130,5 +131,43 @@ async fn the_sweep_of_what_is_older_than_a_month_comes_by_itself_and_comes_again
         .await;
         eventually("what was noted goes", async || (world.count(notes).await == 0).then_some(()))
             .await;
+    }
+}
+
+/// Keeps the time of each sign but the first.
+const KEEP_SIGNS: &str = r#"CREATE TABLE "Signs" ("At" text NOT NULL);
+    CREATE TRIGGER signed AFTER UPDATE ON "Heartbeats" BEGIN INSERT INTO "Signs" VALUES (NEW."BeatAt"); END"#;
+
+/// Not at every turn of a loop: each sign is a write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_signs_life_as_often_as_it_is_told_to() {
+    let world = World::with(|options| options.heartbeat = Duration::from_millis(200)).await;
+    let mut connection = world.database().connect().await.expect("a connection");
+    connection.batch(KEEP_SIGNS).await.expect("a trigger");
+    let signs = r#"SELECT count(*) FROM "Signs""#;
+    eventually("some signs", async || (world.count(signs).await >= 6).then_some(())).await;
+    let rows = connection.session().query(r#"SELECT "At" FROM "Signs" ORDER BY rowid"#, &[]).await;
+    let rows = rows.expect("an answer");
+    let times: Vec<DateTime<Utc>> = rows.iter().map(|row| row.time(0).expect("a time")).collect();
+    let pauses: Vec<TimeDelta> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    // A clock may be slewed, and a machine may be busy: but not all the time.
+    let shortest = pauses.iter().min().expect("pauses");
+    let wanted = TimeDelta::milliseconds(190)..TimeDelta::milliseconds(2000);
+    assert!(wanted.contains(shortest), "{pauses:?}");
+}
+
+/// A dead letter stays for 90 days. Were its note gone before it, its copy would be put into the queue again.
+#[tokio::test(flavor = "multi_thread")]
+async fn that_a_dead_letter_is_in_its_queue_is_known_for_longer_than_the_letter_stays() {
+    const NOTE: &str = r#"INSERT INTO "DlqPublished" ("Letter", "Queue", "PublishedAt") VALUES (1, 'metrics', $1)"#;
+    let world = World::new().await;
+    let mut connection = world.database().connect().await.expect("a connection");
+    let noted = connection.session().execute(NOTE, &[world.clock.now().into()]).await;
+    assert_eq!(noted.expect("noted"), 1);
+    drop(connection);
+    for (days, gone) in [(91, 0), (28, 0), (2, 1)] {
+        world.clock.advance(TimeDelta::days(days));
+        let swept = retention::sweep(world.database(), &world.clock).await.expect("swept");
+        assert_eq!(swept.dead_letters, gone, "{days} days later");
     }
 }

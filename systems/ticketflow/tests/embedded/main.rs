@@ -336,6 +336,7 @@ fn the_documented_numbers_are_the_defaults() {
     assert_eq!(retention::EVERY, Duration::from_secs(3600));
     for (command, parts) in [
         ("worker", vec!["RETRY_DELAYS_S", "[default: 60,300,900]", "[default: 30]", "SMTP_URL"]),
+        ("worker", vec!["SMTP_LIMIT_S", "[default: 20]"]),
         ("api", vec!["OUTBOX_DISPATCH_INTERVAL_MS", "[default: 500]"]),
     ] {
         let help = std::process::Command::new(env!("CARGO_BIN_EXE_ticketflow"))

@@ -6,6 +6,7 @@ mod load;
 mod mails;
 mod outage;
 mod rig;
+mod smtp;
 
 use axum::http::{Method, StatusCode};
 use chrono::{Datelike, Months, TimeDelta};
@@ -36,6 +37,18 @@ async fn settled(journal: &Journal, rig: &Rig) -> Verdict {
         evidence.is_complete().then_some(evidence)
     });
     evidence.await.verdict()
+}
+
+/// People go on for so many changes, and stop: every request had its answer, and nothing had to be given up.
+async fn all_is_well_after(traffic: Traffic, more: u64, rig: &Rig) -> Verdict {
+    let before = traffic.journal.changes();
+    changes(&traffic, before + more).await;
+    let journal = traffic.stop().await;
+    assert_eq!(journal.unclear(), 0, "every request had its answer");
+    let verdict = settled(&journal, rig).await;
+    assert_kept(&verdict);
+    assert_eq!(verdict.report.dead, 0, "nothing lasted longer than the retries do");
+    verdict
 }
 
 async fn changes(traffic: &Traffic, n: u64) {
@@ -99,13 +112,7 @@ async fn rabbitmq_killed_under_load_loses_nothing_and_tickets_are_accepted_meanw
     let before = traffic.journal.changes();
     changes(&traffic, before + 20).await;
     rig.rabbit.restart().expect("it comes back");
-    let before = traffic.journal.changes();
-    changes(&traffic, before + 20).await;
-    let journal = traffic.stop().await;
-    assert_eq!(journal.unclear(), 0, "every request had its answer");
-    let verdict = settled(&journal, &rig).await;
-    assert_kept(&verdict);
-    assert_eq!(verdict.report.dead, 0);
+    all_is_well_after(traffic, 20, &rig).await;
     is_well(&api).await;
     is_well(&worker).await;
     api.terminate();
@@ -164,28 +171,6 @@ async fn two_dispatchers_and_two_workers_killed_in_turn_do_everything_once_and_i
     eventually("a heartbeat with a message", async || (rig.count(beats).await > 0).then_some(()))
         .await;
     drop((a, two));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn mails_wait_in_their_order_while_smtp_is_down_or_slow_and_numbers_go_on() {
-    let Some(rig) = Rig::shared().await else { return };
-    let (api, _worker) = (rig.api(), rig.worker("a", PATIENT));
-    is_well(&api).await;
-    let traffic = Traffic::start(&api.client(), 4, 30);
-    changes(&traffic, 10).await;
-    rig.smtp.kill9();
-    changes(&traffic, 40).await;
-    let counted = r#"SELECT count(*) FROM "TicketActivity""#;
-    eventually("numbers go on", async || (rig.count(counted).await >= 40).then_some(())).await;
-    rig.smtp.restart().expect("it comes back");
-    changes(&traffic, 60).await;
-    rig.smtp.pause();
-    changes(&traffic, 80).await;
-    rig.smtp.resume();
-    let journal = traffic.stop().await;
-    let verdict = settled(&journal, &rig).await;
-    assert_kept(&verdict);
-    assert_eq!(verdict.report.dead, 0, "nothing was down for longer than the retries last");
 }
 
 #[tokio::test(flavor = "multi_thread")]

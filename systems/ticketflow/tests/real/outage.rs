@@ -1,7 +1,7 @@
 //! RabbitMQ is gone for minutes, not for a moment.
 
 use crate::rig::{Process, Rig};
-use crate::{PATIENT, assert_kept, changes, is_well, make_settled_queues, settled};
+use crate::{PATIENT, all_is_well_after, changes, is_well, make_settled_queues};
 use axum::http::StatusCode;
 use std::time::{Duration, Instant};
 use ticketflow::traffic::Traffic;
@@ -43,13 +43,7 @@ async fn rabbitmq_down_for_minutes_loses_nothing_and_the_api_answers_all_the_tim
     let waiting = r#"SELECT count(*) FROM "Outbox" WHERE "DispatchedAt" IS NULL"#;
     assert!(rig.count(waiting).await > 100, "what was accepted meanwhile waits");
     rig.rabbit.restart().expect("it comes back");
-    let before = traffic.journal.changes();
-    changes(&traffic, before + 8).await;
-    let journal = traffic.stop().await;
-    assert_eq!(journal.unclear(), 0, "every request had its answer");
-    let verdict = settled(&journal, &rig).await;
-    assert_kept(&verdict);
-    assert_eq!(verdict.report.dead, 0);
+    all_is_well_after(traffic, 8, &rig).await;
     is_well(&api).await;
     is_well(&worker).await;
 }

@@ -43,6 +43,14 @@ impl SmallDisk {
         mount(&["-o", &format!("remount,size={megabytes}m")], self.path())
     }
 
+    /// How many megabytes are free.
+    pub fn free(&self) -> Result<u64> {
+        let output = Command::new("df").args(["--output=avail", "-m"]).arg(self.path()).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let free = text.lines().nth(1).and_then(|line| line.trim().parse().ok());
+        free.with_context(|| format!("df says {text:?}"))
+    }
+
     /// Fills it to the last byte, until the file is removed.
     pub fn fill(&self) -> Result<PathBuf> {
         let ballast = self.path().join("ballast");
@@ -89,7 +97,7 @@ pub async fn disk_full_on_postgres(
     source: Source,
     times: u64,
 ) -> Result<Outcome> {
-    let (disk, wal) = (SmallDisk::new(48)?, SmallDisk::new(96)?);
+    let (disk, wal) = (SmallDisk::new(48)?, SmallDisk::new(160)?);
     // Of its own: it dies with every log that is full.
     let server = super::server(like.major())?;
     move_wal(&server, &wal)?;
@@ -118,9 +126,12 @@ fn give_to_owner(server: &Postgres, path: &Path) -> Result<()> {
     Ok(chown(path, Some(owner.uid()), Some(owner.gid()))?)
 }
 
-/// From now on the server's write-ahead log is on this disk, and keeps few segments that it does not need.
+/// From now on the server's write-ahead log is on this disk, and keeps no segment that it does not need: one that it kept
+/// for later is room that its recovery does not find.
 fn move_wal(server: &Postgres, disk: &SmallDisk) -> Result<()> {
-    sql::execute(&server.url("postgres"), "ALTER SYSTEM SET min_wal_size = '32MB'")?;
+    for setting in ["min_wal_size = '32MB'", "max_wal_size = '48MB'", "wal_recycle = off"] {
+        sql::execute(&server.url("postgres"), &format!("ALTER SYSTEM SET {setting}"))?;
+    }
     server.stop();
     let (there, here) = (server.data_folder().join("pg_wal"), disk.path().join("pg_wal"));
     let copied = Command::new("cp").arg("-a").args([&there, &here]).status()?;
@@ -129,6 +140,20 @@ fn move_wal(server: &Postgres, disk: &SmallDisk) -> Result<()> {
     std::os::unix::fs::symlink(&here, &there)?;
     give_to_owner(server, disk.path())?;
     Ok(server.restart()?)
+}
+
+/// What a server may need to recover: the segment it goes on in, the next one, and one that is made meanwhile.
+const ROOM_TO_RECOVER: u64 = 3 * 16;
+
+/// What fills the disk is taken away again, and that must be enough: segments from before the last checkpoint go first.
+fn leave_room(server: &Postgres, disk: &SmallDisk) -> Result<()> {
+    sql::execute(&server.url("postgres"), "CHECKPOINT")?;
+    let free = disk.free()?;
+    ensure!(
+        free >= ROOM_TO_RECOVER,
+        "{free} MB are free beside the write-ahead log, {ROOM_TO_RECOVER} are needed"
+    );
+    Ok(())
 }
 
 /// A server that can have no further segment panics, and cannot even recover before there is room.
@@ -143,6 +168,7 @@ async fn wal_full_and_empty(
     let switch = "SELECT pg_logical_emit_message(false, 'full', ''), pg_switch_wal()";
     for _ in 0..times {
         rig.work(Duration::from_millis(800)).await;
+        leave_room(server, disk)?;
         let (before, in_flight) = (panics(), rig.wait_for_flight());
         let ballast = disk.fill()?;
         let full = (0..100).any(|_| sql::execute(&server.url("postgres"), switch).is_err());

@@ -6,7 +6,9 @@ use crate::nats::{NAME, NatsConfig};
 use async_nats::jetstream::Context;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer;
-use async_nats::jetstream::context::{ConsumerInfoErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::context::{
+    ConsumerInfoErrorKind, CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind,
+};
 use async_nats::jetstream::stream::{Config, Info};
 use async_trait::async_trait;
 use relevo_core::broker::{Act, Plan, Step, Told, Topology};
@@ -27,7 +29,7 @@ pub struct NatsAdmin {
 
 /// One thing that is wanted, and how it gets there.
 enum Work {
-    Stream { config: Box<Config>, instead_of: Option<Box<Config>> },
+    Stream { config: Box<Config>, instead_of: Option<Box<Config>>, replicas: Option<usize> },
     Consumer { wanted: Box<NatsConsumer>, anew: bool },
 }
 
@@ -49,7 +51,7 @@ impl NatsAdmin {
         let mut steps = Vec::new();
         for (name, stream) in self.topology.streams() {
             let found = found_stream(&self.config, context, &name).await?;
-            let before = found.as_ref().map(|info| info.config.clone()).unwrap_or_default();
+            let before = found.as_ref().map(|info| info.config.clone());
             let wanted = stream.over(before, &name, clustered);
             let (act, text, anew) = match &found {
                 None => (Act::Create, format!("for {}", wanted.subjects.join(", ")), false),
@@ -61,7 +63,8 @@ impl NatsAdmin {
             };
             let instead_of = found.as_ref().filter(|_| anew);
             let instead_of = instead_of.map(|found| Box::new(found.config.clone()));
-            let work = Work::Stream { config: Box::new(wanted), instead_of };
+            let (config, replicas) = (Box::new(wanted), stream.replicas);
+            let work = Work::Stream { config, instead_of, replicas };
             steps.push((Step::new(act, "stream", &name, text), work));
             for (consumer, spec) in &stream.consumers {
                 let wanted = spec.named(&name, consumer);
@@ -124,7 +127,7 @@ async fn carry_out(context: &Context, step: &Step, work: Work) -> Result<()> {
     let failed = |cause: String| refused(format!("{step}: {cause}"));
     match work {
         _ if step.act == Act::Ok => Ok(()),
-        Work::Stream { config, instead_of } => {
+        Work::Stream { config, instead_of, replicas } => {
             let anew = instead_of.is_some();
             if let Some(old) = instead_of {
                 rehearse(context, &old, &config).await.map_err(&failed)?;
@@ -132,7 +135,7 @@ async fn carry_out(context: &Context, step: &Step, work: Work) -> Result<()> {
                 gone.map_err(|cause| failed(cause.to_string()))?;
             }
             let made = if anew || step.act == Act::Create {
-                context.create_stream(*config).await.map(drop)
+                create(context, *config, replicas).await
             } else {
                 context.update_stream(*config).await.map(drop)
             };
@@ -154,6 +157,23 @@ async fn carry_out(context: &Context, step: &Step, work: Work) -> Result<()> {
             }
         }
     }
+}
+
+/// A server with leaves names a cluster that it has not, and a domain is of another server than the one that is spoken to:
+/// only JetStream itself knows that it is alone.
+async fn create(
+    context: &Context,
+    config: Config,
+    replicas: Option<usize>,
+) -> Result<(), CreateStreamError> {
+    let alone = Config { num_replicas: 1, ..config.clone() };
+    let made = context.create_stream(config).await.map(drop);
+    let Err(cause) = &made else { return made };
+    let CreateStreamErrorKind::JetStream(told) = cause.kind() else { return made };
+    if replicas.is_none() && told.error_code() == ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED {
+        return context.create_stream(alone).await.map(drop);
+    }
+    made
 }
 
 fn refused(why: String) -> relevo_core::Error {

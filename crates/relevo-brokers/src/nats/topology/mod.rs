@@ -42,7 +42,7 @@ pub struct NatsTopology {
 pub struct Stream {
     /// What it stores; `*` is one word, `>` the rest.
     pub subjects: Vec<String>,
-    /// On how many servers; 3 on a cluster, 1 on a single server.
+    /// On how many servers; if nothing is said, a new one is on 3 of a cluster or on the single server, and stays so.
     pub replicas: Option<usize>,
     /// What makes a message go.
     pub retention: Retention,
@@ -158,13 +158,15 @@ impl Consumer {
 
 impl Stream {
     /// As the server is told, over what it has: settings that are not ours stay.
-    fn over(&self, found: Config, name: &str, clustered: bool) -> Config {
+    fn over(&self, found: Option<Config>, name: &str, clustered: bool) -> Config {
+        let usual = if clustered { REPLICAS } else { 1 };
+        let replicas = found.as_ref().map_or(usual, |found| found.num_replicas);
         let unlimited = |limit: Option<i64>| limit.unwrap_or(-1);
         let window = self.duplicate_window.unwrap_or(Duration::from_secs(120));
         Config {
             name: name.to_owned(),
             subjects: self.subjects.clone(),
-            num_replicas: self.replicas.unwrap_or(if clustered { REPLICAS } else { 1 }),
+            num_replicas: self.replicas.unwrap_or(replicas),
             retention: self.retention.told(),
             storage: self.storage.told(),
             max_messages: unlimited(self.max_messages),
@@ -174,7 +176,7 @@ impl Stream {
             discard: self.discard.told(),
             // It cannot be longer than messages live.
             duplicate_window: self.max_age.map_or(window, |age| window.min(age)),
-            ..found
+            ..found.unwrap_or_default()
         }
     }
 }

@@ -2,7 +2,7 @@ use super::RabbitMqTopology;
 use super::Routing;
 use super::management::{Bound, Management};
 use super::thing::{Thing, exchange_table, table};
-use crate::rabbitmq::connect::{connect, reason};
+use crate::rabbitmq::connect::{Link, connect, reason};
 use crate::rabbitmq::{NAME, RabbitMqConfig, failed};
 use async_trait::async_trait;
 use lapin::options::{
@@ -53,7 +53,7 @@ impl RabbitMqAdmin {
         self
     }
 
-    async fn connect(&self) -> Result<Connection> {
+    async fn connect(&self) -> Result<Link> {
         let connected = connect(&self.config, "topology").await;
         connected.map_err(|why| failed(Kind::DestinationDown, why))
     }

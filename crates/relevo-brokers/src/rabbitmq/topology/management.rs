@@ -5,6 +5,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::Request;
 use hyper::header::{AUTHORIZATION, HOST};
 use hyper_util::rt::TokioIo;
+use relevo_core::error::quoted;
 use std::fmt::Write;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -27,7 +28,7 @@ pub(super) struct Management {
 
 /// A binding as the broker has it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
-pub(super) struct Bound {
+pub(in crate::rabbitmq) struct Bound {
     pub(super) source: String,
     pub(super) destination: String,
     pub(super) destination_type: String,
@@ -39,8 +40,7 @@ impl Management {
     pub(super) async fn bindings(&self) -> Result<Vec<Bound>, String> {
         let path = format!("/api/bindings/{}", encoded(&self.vhost));
         let port = self.port.ok_or("it is not asked by HTTP where AMQP is encrypted")?;
-        let answer = self.ask_any(port, &path).await?;
-        serde_json::from_slice(&answer).map_err(|error| format!("not understood: {error}"))
+        read(&self.ask_any(port, &path).await?)
     }
 
     /// The answer of the first node that has one.
@@ -77,6 +77,12 @@ impl Management {
         driving.abort();
         body.map(|body| body.to_bytes()).map_err(|error| error.to_string())
     }
+}
+
+/// The bindings of an answer. What is wrong with one may repeat any length of it.
+pub(in crate::rabbitmq) fn read(answer: &[u8]) -> Result<Vec<Bound>, String> {
+    serde_json::from_slice(answer)
+        .map_err(|error| format!("not understood: {}", quoted(&error.to_string())))
 }
 
 fn text(error: hyper::Error) -> String {

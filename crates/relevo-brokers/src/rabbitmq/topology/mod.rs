@@ -6,7 +6,7 @@
 //! - `management`: which bindings there are, which AMQP cannot tell
 
 mod admin;
-mod management;
+pub(super) mod management;
 mod thing;
 
 pub use admin::RabbitMqAdmin;

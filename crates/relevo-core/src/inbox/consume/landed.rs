@@ -33,10 +33,20 @@ pub fn filter_of(consumer: &str) -> crate::error::Result<TopicFilter> {
 pub(super) fn land(consumer: &str, mut event: NewEvent, outcome: Option<&Outcome>) -> NewEvent {
     event.headers.set(header::INBOX, consumer);
     event.headers.set(header::INBOX_ID, event.id.to_string());
-    if let Some(told) = outcome.and_then(Told::of) {
-        event.headers.set(header::INBOX_ANSWER, told.to_json());
+    if let Some(told) = outcome.and_then(header_of) {
+        event.headers.set(header::INBOX_ANSWER, told);
     }
     event
+}
+
+/// What the header of a landed event says of an answer; nothing where the work is done.
+pub(super) fn header_of(outcome: &Outcome) -> Option<String> {
+    Told::of(outcome).map(|told| told.to_json())
+}
+
+/// The answer that such a header tells, if it tells one.
+pub(super) fn answer_of(header: &str) -> Option<Outcome> {
+    serde_json::from_str::<Told>(header).ok().map(Outcome::from)
 }
 
 /// The event as its publisher knew it.
@@ -62,9 +72,16 @@ impl Told {
         })
     }
 
-    /// Escaped to one line: a header's value has no control characters.
+    /// Escaped to one line: a header's value has no control characters, and JSON leaves some of them as they are.
     fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        let mut escaped = String::new();
+        for c in serde_json::to_string(self).unwrap_or_default().chars() {
+            match c.is_control() {
+                true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+                false => escaped.push(c),
+            }
+        }
+        escaped
     }
 }
 
@@ -109,8 +126,7 @@ impl<D: TxDriver, H: Handler<D>> Handler<D> for Landed<H> {
     }
 
     fn answered_before(&self, event: &Event) -> Option<Outcome> {
-        let told: Told = serde_json::from_str(event.headers.get(header::INBOX_ANSWER)?).ok()?;
-        Some(told.into())
+        answer_of(event.headers.get(header::INBOX_ANSWER)?)
     }
 }
 
@@ -122,8 +138,7 @@ mod tests {
     use chrono::Utc;
 
     fn told(landed: &NewEvent) -> Option<Outcome> {
-        let json = landed.headers.get(header::INBOX_ANSWER)?;
-        serde_json::from_str::<Told>(json).ok().map(Into::into)
+        answer_of(landed.headers.get(header::INBOX_ANSWER)?)
     }
 
     #[test]
@@ -139,6 +154,15 @@ mod tests {
         assert_eq!(told(&landed), Some(failed));
         let back = original(&Event::stored(landed.id(EventId::fresh()), Utc::now()));
         assert_eq!((back.id, back.headers), (event.id, event.headers));
+    }
+
+    #[test]
+    fn an_error_of_any_characters_travels() {
+        let error: String = (0..=0x9f_u32).filter_map(char::from_u32).collect();
+        let dead = Outcome::Dead { class: ErrorClass::Permanent, error };
+        let landed = land("mailer", NewEvent::bytes("a.b", vec![]), Some(&dead));
+        assert!(crate::limits::Limits::default().landing().check(&landed).is_ok());
+        assert_eq!(told(&landed), Some(dead));
     }
 
     #[test]

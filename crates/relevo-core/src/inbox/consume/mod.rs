@@ -15,6 +15,8 @@
 //! - [`Consumer`]: all of it; `shell` does what the intake says
 
 mod at_broker;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod intake;
 mod landed;
 mod meeting;

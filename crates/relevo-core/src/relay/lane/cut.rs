@@ -132,7 +132,7 @@ fn fitting<'e>(
     let mut bytes = 0_usize;
     let fitting = events.take(most).enumerate().take_while(|(index, event)| {
         bytes = bytes.saturating_add(event.payload.len());
-        *index == 0 || bytes <= config.batch_bytes
+        *index == 0 || bytes <= config.batch_bytes || mutant!(HeavyBatch)
     });
     fitting.count()
 }

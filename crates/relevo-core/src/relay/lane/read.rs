@@ -46,6 +46,11 @@ impl Lane {
             // The lane was loaded again meanwhile: the page belongs to a time before.
             return 0;
         }
+        if self.stopped.is_some() && !mutant!(FillsStoppedLane) {
+            // It stopped while the page was read, and reads it again when it goes on: what it does not hand over must
+            // not fill the memory that other lanes need.
+            return 0;
+        }
         let mut unwanted = 0;
         for row in rows {
             if !config.wants(&row.event) {

@@ -2,11 +2,12 @@
 
 use super::Check;
 use crate::broker::{self, Adapter};
-use crate::config::duration::Span;
+use crate::config::duration::{Span, written};
 use crate::config::file::{BrokerTable, RouteTable};
 use crate::config::secret::Secret;
 use crate::config::{Broker, BrokerOptions};
 use relevo_brokers::http::Secret as SigningSecret;
+use relevo_core::broker::PUBLISH_LIMIT;
 use relevo_core::event::TopicFilter;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -104,7 +105,7 @@ impl Check {
             exchange: table.exchange.clone(),
             routes: self.routes(name, table.routes.as_deref().unwrap_or_default()),
             max_message_bytes: table.max_message_bytes.map(|bytes| bytes as usize),
-            blocked_limit: table.blocked_limit.map(|span| span.0),
+            blocked_limit: self.kept_time(name, "blocked_limit", table.blocked_limit),
             management_port: table.management_port,
             stream: table.stream.clone(),
             subject_prefix: table.subject_prefix.clone(),
@@ -114,7 +115,7 @@ impl Check {
             topic: table.topic.clone(),
             topic_prefix: table.topic_prefix.clone(),
             compression: table.compression.clone(),
-            linger: table.linger.map(|span| span.0),
+            linger: self.kept_time(name, "linger", table.linger),
             sasl_mechanism: table.sasl_mechanism.clone(),
             window: table.window.map(|messages| messages as usize),
             window_bytes: table.window_bytes.map(|bytes| bytes as usize),
@@ -129,12 +130,22 @@ impl Check {
         }
     }
 
+    /// A longer one would be said here and not be kept.
+    fn kept_time(&mut self, name: &str, key: &str, span: Option<Span>) -> Option<Duration> {
+        if span.is_some_and(|span| span.0 > PUBLISH_LIMIT) {
+            let most = written(PUBLISH_LIMIT);
+            let why = format!("at most {most}: after that the relay takes the answer as unknown");
+            self.bad(&["broker", name, key], why);
+        }
+        span.map(|span| span.0)
+    }
+
     /// Within no time nothing would ever be confirmed.
     fn some_time(&mut self, name: &str, key: &str, span: Option<Span>) -> Option<Duration> {
         if span.is_some_and(|span| span.0.is_zero()) {
             self.bad(&["broker", name, key], "it needs some time");
         }
-        span.map(|span| span.0)
+        self.kept_time(name, key, span)
     }
 
     fn routes(&mut self, name: &str, tables: &[RouteTable]) -> Vec<(TopicFilter, String)> {

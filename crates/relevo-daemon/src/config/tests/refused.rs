@@ -81,6 +81,19 @@ fn what_cannot_be_meant_is_refused_by_its_key() {
         ("[broker.x]\nurl = \"amqps://h\"\nclient_cert = \"c\"", "belong together"),
         ("[broker.x]\nurl = \"amqp://h\"\nwindow = 0", "broker.x.window: at least 1"),
         ("[broker.x]\nurl = \"amqp://h\"\nconfirm_timeout = \"0s\"", "it needs some time"),
+        (
+            "[broker.x]\nurl = \"amqp://h\"\nconfirm_timeout = \"61s\"",
+            "broker.x.confirm_timeout: at most 1m",
+        ),
+        ("[broker.x]\nurl = \"nats://h\"\nconfirm_timeout = \"5m\"", "takes the answer as unknown"),
+        (
+            "[broker.x]\nurl = \"amqp://h\"\nblocked_limit = \"2m\"",
+            "broker.x.blocked_limit: at most 1m",
+        ),
+        (
+            "[broker.x]\nurl = \"nats://h\"\nconnect_timeout = \"2m\"",
+            "broker.x.connect_timeout: at most 1m",
+        ),
         ("[broker.x]\nurl = \"amqp://h\"\nstream = \"S\"", "stream is for nats://, tls://"),
         ("[broker.x]\nurl = \"amqp://h\"\nroutes = [{ topics = \"a*\" }]", "broker.x.routes"),
         ("[broker.x]\nurl = \"amqp://h\"\nroutes = [{ topic = \"a\" }]", "did you mean \"topics\""),
@@ -155,4 +168,18 @@ fn a_password_never_appears_in_an_error() {
     }
     let config = read("[store.main]\nurl = \"postgres://u:s3cret@h/d\"").unwrap();
     assert!(!format!("{config:?}").contains("s3cret"));
+}
+
+/// The relay waits for no broker longer than that; an endpoint may take its time.
+#[test]
+fn the_longest_confirm_timeout_that_the_relay_keeps_is_taken_and_so_is_a_longer_handler_limit() {
+    let longest = read("[broker.b]\nurl = \"amqp://h\"\nconfirm_timeout = \"60s\"").unwrap();
+    let limit = longest.brokers["b"].options.confirm_timeout;
+    assert_eq!(limit, Some(relevo_core::broker::PUBLISH_LIMIT));
+    let patient = read(
+        "[store.s]\nurl = \"sqlite:s.db\"\n[broker.b]\nurl = \"http://h\"\n\
+         [subscription.s]\nhandler_limit = \"15m\"",
+    );
+    let limit = patient.unwrap().subscriptions["s"].handler_limit;
+    assert_eq!(limit, std::time::Duration::from_secs(15 * 60));
 }

@@ -4,12 +4,12 @@
 //! rows in the table's order. A claim has no owner of its own: its event lies in a lane, and the lane's lease is what
 //! comes back when its owner does not.
 
-use super::super::errors::on_commit;
 use super::super::publish::insert_landed;
 use super::super::record::shown;
-use super::super::session::{Session, args};
+use super::super::session::{Session, Tx, args};
 use super::Adopted;
 use bytes::Bytes;
+use futures::future::try_join;
 use relevo_core::event::{lane_of, order_key};
 use relevo_core::outbox::adopt::{Failure, Fit, Harvest, Pending, RawRow, Unfit, sort_out};
 use relevo_core::{Result, telemetry};
@@ -59,8 +59,10 @@ impl Adopted {
         max_rows: usize,
         max_bytes: usize,
     ) -> Result<bool> {
-        let tx = session.begin_by_index().await?;
-        if tx.query_opt(ALONE, args![&*self.name]).await?.is_none() {
+        let name = &*self.name;
+        let (tx, alone) =
+            session.begin_by_index_with(session.query_opt(ALONE, args![name])).await?;
+        if alone.is_none() {
             tx.rollback().await?;
             return Ok(false);
         }
@@ -81,10 +83,7 @@ impl Adopted {
         let claimed = harvest.fit.len() + harvest.unfit.len();
         match claimed {
             0 => tx.rollback().await?,
-            _ => {
-                self.take(&tx, &harvest).await?;
-                tx.commit().await.map_err(on_commit)?;
-            }
+            _ => self.take(session, tx, &harvest).await?,
         }
         self.tell(&harvest);
         pass.claimed += claimed;
@@ -109,19 +108,39 @@ impl Adopted {
         Ok(found.iter().map(|row| raw(row, self.statements.content_type)).collect())
     }
 
-    async fn take(&self, session: &Session, harvest: &Harvest<String>) -> Result<()> {
-        let (ids, events) = identities(harvest);
+    /// What was found is claimed, and so part of the log. The last statements travel together: each round trip keeps the
+    /// rows locked, and everybody else from claiming.
+    async fn take(&self, session: &Session, tx: Tx<'_>, harvest: &Harvest<String>) -> Result<()> {
+        if !harvest.unfit.is_empty() {
+            let rows = harvest.unfit.iter().map(|unfit| (unfit.row.as_str(), unfit.id.0));
+            self.remember(session, rows).await?;
+        }
+        for unfit in &harvest.unfit {
+            self.refuse(session, unfit).await?;
+        }
+        if harvest.fit.is_empty() {
+            return tx.commit().await;
+        }
+        let rows = harvest.fit.iter().map(|fit| (fit.row.as_str(), fit.event.id.0));
+        let events: Vec<_> =
+            harvest.fit.iter().map(|Fit { event, created_at, .. }| (event, *created_at)).collect();
+        let claimed = try_join(self.remember(session, rows), insert_landed(session, &events));
+        tx.commit_with(claimed).await?;
+        Ok(())
+    }
+
+    /// Which event a row is.
+    async fn remember(
+        &self,
+        session: &Session,
+        rows: impl IntoIterator<Item = (&str, Uuid)>,
+    ) -> Result<()> {
+        let (ids, events): (Vec<&str>, Vec<Uuid>) = rows.into_iter().unzip();
         let sql = "INSERT INTO relevo.claim (adoption, row_id, event)
                    SELECT $1, r.row_id, r.event FROM unnest($2::text[], $3::uuid[]) AS r (row_id, event)
                    ON CONFLICT (adoption, row_id) DO UPDATE
                       SET event = excluded.event, state = 'claimed', claimed_at = clock_timestamp()";
         session.execute(sql, args![&*self.name, ids, events]).await?;
-        let events: Vec<_> =
-            harvest.fit.iter().map(|Fit { event, created_at, .. }| (event, *created_at)).collect();
-        insert_landed(session, &events).await?;
-        for unfit in &harvest.unfit {
-            self.refuse(session, unfit).await?;
-        }
         Ok(())
     }
 
@@ -156,12 +175,6 @@ impl Adopted {
         let row = session.query_one(&self.statements.pending, args).await?;
         Ok(Pending { rows: row.get(0), oldest_s: row.get(1) })
     }
-}
-
-fn identities(harvest: &Harvest<String>) -> (Vec<&str>, Vec<Uuid>) {
-    let fit = harvest.fit.iter().map(|fit| (fit.row.as_str(), fit.event.id.0));
-    let unfit = harvest.unfit.iter().map(|unfit| (unfit.row.as_str(), unfit.id.0));
-    fit.chain(unfit).unzip()
 }
 
 pub(super) fn raw(row: &Row, content_type: &'static str) -> RawRow<String> {

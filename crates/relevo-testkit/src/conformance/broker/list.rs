@@ -64,6 +64,7 @@ macro_rules! broker_cases {
                 a_receiver_whose_connection_falls_silent_notices_and_nothing_is_lost: publishes consumes,
                 a_publish_dropped_in_the_middle_harms_no_later_one: publishes,
                 closing_while_nothing_answers_comes_to_an_end: publishes,
+                a_receiver_closes_while_nothing_answers: publishes consumes,
             }
             restart {
                 nothing_confirmed_is_lost_by_a_restart_while_counting: publishes consumes durable,

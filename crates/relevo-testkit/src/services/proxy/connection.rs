@@ -158,9 +158,12 @@ impl Shared {
             fate.set(Fate::Broken);
             return Verdict::Swallow;
         }
-        if faults.lose_reply_to.as_ref().is_some_and(|text| contains(piece, text)) {
-            faults.lose_reply_to = None;
+        let has = |text: &mut Vec<u8>| contains(piece, text);
+        if faults.lose_reply_to.take_if(has).is_some() {
             fate.set(Fate::LosesReply);
+        }
+        if faults.hold_replies_to.take_if(has).is_some() {
+            self.holds.send_replace(true);
         }
         Verdict::Pass(faults.delay)
     }

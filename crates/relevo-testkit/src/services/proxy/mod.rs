@@ -27,6 +27,7 @@ use tokio::task::LocalSet;
 /// | [`delay`](Proxy::delay) | every piece arrives later |
 /// | [`lose_replies`](Proxy::lose_replies) | the server works on, the client hears nothing |
 /// | [`hold_replies`](Proxy::hold_replies) | the same, and the client hears all of it when it is healed |
+/// | [`hold_replies_to`](Proxy::hold_replies_to) | the same from one request on |
 /// | [`lose_reply_to`](Proxy::lose_reply_to) | one request is done, its answer is a closed connection |
 /// | [`lead_to`](Proxy::lead_to) | new connections meet another server |
 /// | [`heal`](Proxy::heal) | new connections work; those that lost bytes stay broken |
@@ -119,6 +120,11 @@ impl Proxy {
     /// From now on requests pass and replies wait, none is lost: they come with [`Proxy::heal`].
     pub fn hold_replies(&self) {
         self.shared.holds.send_replace(true);
+    }
+
+    /// [`hold_replies`](Proxy::hold_replies) begins with the next request that contains `text`.
+    pub fn hold_replies_to(&self, text: &str) {
+        self.shared.faults().hold_replies_to = Some(text.as_bytes().to_vec());
     }
 
     /// Are replies held at this moment?
@@ -249,6 +255,7 @@ struct Faults {
     lose_replies: bool,
     replies_until_lost: Option<usize>,
     lose_reply_to: Option<Vec<u8>>,
+    hold_replies_to: Option<Vec<u8>>,
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {

@@ -52,6 +52,8 @@ pub(super) struct Delivered {
     pub(super) skip_answers: u32,
     /// Times it was put back by a replay.
     pub(super) replays: u32,
+    /// A process died that had a replay of it to carry out, or to bring to its end.
+    pub(super) replay_orphaned: bool,
     /// Rewinds that may have brought it again.
     pub(super) rewinds: u32,
     /// It waits behind its key, apart from the log: no rewind may leave it out.
@@ -96,6 +98,8 @@ pub(super) struct Subscriber {
     pub(super) max_attempts: u32,
     /// It stands behind a broker: it awaits what another one hands on, not what is committed.
     pub(super) behind: bool,
+    /// Events of a key come in their order.
+    pub(super) ordered: bool,
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +122,8 @@ pub(super) struct Journal {
     tokens: BTreeMap<LaneId, Token>,
     positions: BTreeMap<LaneId, Position>,
     pub(super) open: usize,
+    /// Events that came before an earlier one of their key, where order does not matter.
+    pub(super) overtakers: u64,
     /// Effects that committed.
     pub(super) effects: u64,
     pub(super) violation: Option<Violation>,

@@ -1,10 +1,42 @@
 use super::*;
 use relevo_core::event::NewEvent;
 
-fn journal_with_a_dead_event() -> (Journal, EventId) {
-    let about =
-        Subscriber { name: "ledger", once: true, only_a: false, max_attempts: 1, behind: false };
+fn ledger() -> Subscriber {
+    Subscriber {
+        name: "ledger",
+        once: true,
+        only_a: false,
+        max_attempts: 1,
+        behind: false,
+        ordered: true,
+    }
+}
+
+/// Of two events of a key the second one comes to its end first.
+fn overtaken_at(about: Subscriber) -> Journal {
     let mut journal = Journal::new(vec![about]);
+    let events = ["first", "second"].map(|bytes| NewEvent::bytes("a.made", bytes).key("k"));
+    for (number, event) in (1..).zip(&events) {
+        let began = journal.publishing();
+        journal.published(TxId(number), event, began);
+        journal.committed(TxId(number), &[]);
+    }
+    journal.effect(TxId(3), 0, events[1].id);
+    journal.committed(TxId(3), &[]);
+    journal
+}
+
+#[test]
+fn whoever_overtakes_breaks_the_order_unless_order_does_not_matter() {
+    let ordered = overtaken_at(ledger());
+    let broken = ordered.violation.map(|violation| violation.invariant);
+    assert_eq!((broken, ordered.overtakers), (Some(Invariant::Order), 0));
+    let any = overtaken_at(Subscriber { ordered: false, ..ledger() });
+    assert_eq!((any.violation.map(|violation| violation.text), any.overtakers), (None, 1));
+}
+
+fn journal_with_a_dead_event() -> (Journal, EventId) {
+    let mut journal = Journal::new(vec![ledger()]);
     let (tx, event) = (TxId(1), NewEvent::bytes("a.made", "bytes"));
     let began = journal.publishing();
     journal.published(tx, &event, began);
@@ -47,9 +79,7 @@ fn a_replayed_event_that_a_rewind_returned_to_the_log_may_be_left_out_by_the_nex
 
 #[test]
 fn an_effect_whose_commit_is_lost_is_awaited_again_and_was_none() {
-    let about =
-        Subscriber { name: "ledger", once: true, only_a: false, max_attempts: 1, behind: false };
-    let mut journal = Journal::new(vec![about]);
+    let mut journal = Journal::new(vec![ledger()]);
     let event = NewEvent::bytes("a.made", "bytes");
     let began = journal.publishing();
     journal.published(TxId(1), &event, began);

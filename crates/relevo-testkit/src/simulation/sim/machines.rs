@@ -80,6 +80,7 @@ impl Sim {
         let at = &mut self.processes[number].units[unit];
         match input {
             Input::Beat { sent, result: Ok(_) } => at.last_good = Some(*sent),
+            Input::Page { .. } => at.reading -= 1,
             Input::Delivered { delivery, .. } => {
                 at.delivering -= 1;
                 if matches!(**delivery, Delivery::Aborted { .. }) {
@@ -110,6 +111,10 @@ impl Sim {
             Action::Deliver(batch) => {
                 process.units[unit].delivering += 1;
                 Some(batch.lane().clone())
+            }
+            Action::ReadPage { .. } => {
+                process.units[unit].reading += 1;
+                None
             }
             _ => None,
         };

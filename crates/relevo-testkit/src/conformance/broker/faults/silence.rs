@@ -1,6 +1,6 @@
 //! A connection on which nothing comes through any more, and nobody says so.
 
-use crate::conformance::broker::rig::{QUIET, drain, ids, next, settle_all};
+use crate::conformance::broker::rig::{QUIET, drain, ids, next, settle_all, take};
 use crate::conformance::broker::{Consuming, Fault, Rig};
 use crate::eventually::PATIENCE;
 use relevo_core::broker::{Incoming, Received, Receiver, Source};
@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// The broker's silence is noticed after about so long.
 const SILENCE: Duration = Duration::from_secs(2);
+
+/// No adapter takes longer to close, with time to spare for a busy machine.
+const CLOSE_LIMIT: Duration = Duration::from_secs(60);
 
 /// A receiver with a message in hand.
 struct Holding {
@@ -66,6 +69,24 @@ pub async fn a_receiver_whose_connection_falls_silent_notices_and_nothing_is_los
     let mut receiver = rig.receiver(50).await?;
     drain(rig, &mut receiver, &all).await?;
     receiver.close().await
+}
+
+/// It gives up on the broker long before it would call it dead.
+pub async fn a_receiver_closes_while_nothing_answers(rig: &Rig) -> Result<()> {
+    let consuming = Consuming::at_most(50).broker_dead_after(PATIENCE * 2);
+    let mut receiver = rig.world.subscriber(consuming)?.open().await?;
+    let events = rig.events(0..3);
+    rig.store(&rig.world.publisher()?, &events).await;
+    take(&mut receiver, events.len()).await?;
+    rig.world.fault(Fault::Forgotten).await?;
+    // Some tell that nobody answered, others have nobody to tell it to.
+    let closed = tokio::time::timeout(CLOSE_LIMIT, receiver.close()).await;
+    assert!(closed.is_ok(), "it does not end within {CLOSE_LIMIT:?}");
+    // Now the broker learns of it, too.
+    rig.world.fault(Fault::Cut).await?;
+    let mut next_one = rig.receiver(50).await?;
+    drain(rig, &mut next_one, &ids(&events)).await?;
+    next_one.close().await
 }
 
 /// By itself, on connections that it makes anew: what comes later comes, and everything is settled in the end. Where a
