@@ -1,10 +1,14 @@
 //! The relay to a broker, on every store: published in order, recorded after the confirm, down without parking.
 
+use relevo_brokers::http::{HttpConfig, HttpPublisher};
 use relevo_core::ErrorClass;
 use relevo_core::broker::{Confirm, ToBroker};
+use relevo_core::clock::{Clock, Instant, Rng};
 use relevo_core::dead_letters::{DeadFilter, Why};
+use relevo_core::event::lane_of;
 use relevo_core::outbox::Subscription;
-use relevo_core::relay::run::{Running, start};
+use relevo_core::relay::run::{Destination, Running, start};
+use relevo_core::relay::{Action, Batch, Delivery, Input, Relay};
 use relevo_testkit::eventually;
 use relevo_tests::broker::FakeBroker;
 use relevo_tests::engine::run;
@@ -13,7 +17,10 @@ use relevo_tests::world::{
     quick, stop,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 
 fn on_every_store(test: impl AsyncFn(Arc<dyn World>)) {
     run(async || {
@@ -173,12 +180,79 @@ fn an_event_that_takes_the_broker_down_each_time_is_parked_and_the_others_go_on(
                 break letter;
             }
             assert!(n < 3000, "it still stops its lane");
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         };
         assert_eq!(
             (letter.event.key.as_deref(), letter.error.as_str()),
             (Some("poison"), "502 Bad Gateway")
         );
         stop(running).await;
+    });
+}
+
+/// What waits, in the hands of a relay on a clock of its own.
+async fn in_hand(world: &dyn World) -> Batch {
+    let (store, me) = (world.store(), member("relay"));
+    store.subscribe(&Subscription::new("s")).await.expect("a subscription");
+    let mut relay = Relay::new("s", me.clone(), quick(), false, Rng::seeded(1));
+    for step in 0..50 {
+        let now = Instant::at(Duration::from_millis(10) * step);
+        for action in relay.poll(now) {
+            let input = match action {
+                Action::Beat(beat) => Input::Beat { sent: now, result: store.beat(&beat).await },
+                Action::Take(claims) => {
+                    let result = store.take_lanes("s", &claims, &me, 10).await;
+                    Input::Taken { claims, result }
+                }
+                Action::ReadPage { reader, request } => {
+                    Input::Page { reader, result: store.read_page(&request).await }
+                }
+                Action::Deliver(batch) => return *batch,
+                other => panic!("{other:?}"),
+            };
+            relay.handle(now, input);
+        }
+    }
+    panic!("nothing is handed over")
+}
+
+/// Answers what it is asked, and counts it, once others may have the lane of this batch.
+async fn answer_late(endpoint: TcpListener, asked: Arc<AtomicUsize>, batch: Batch, clock: Clock) {
+    let (peer, _) = endpoint.accept().await.expect("a connection");
+    let (mut peer, mut line) = (BufReader::new(peer), String::new());
+    while let Ok(1..) = peer.read_line(&mut line).await {
+        if line.contains("POST ") {
+            asked.fetch_add(1, Ordering::SeqCst);
+            while !batch.lapses_by(clock.now()) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            peer.write_all(answer).await.expect("it is still asked");
+        }
+        line.clear();
+    }
+}
+
+#[test]
+fn an_owner_past_its_lease_sends_a_slow_endpoint_nothing_more() {
+    run(async || {
+        let world = MemoryWorld::fresh().await.expect("memory is always there");
+        let keys = (0..).map(|n| format!("key-{n}"));
+        let of_a_lane = keys.filter(|key| lane_of(key) == lane_of("key-0")).take(5);
+        world.publish(of_a_lane.map(|key| event(&key, 0)).collect()).await;
+        let batch = in_hand(&world).await;
+        assert_eq!(batch.len(), 5, "all may go at once");
+        let endpoint = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/", endpoint.local_addr().expect("its address"));
+        let config = HttpConfig::to(&url).expect("a URL").max_in_flight(1);
+        let broker = ToBroker::new(HttpPublisher::new(config));
+        let (asked, clock) = (Arc::new(AtomicUsize::new(0)), Clock::start());
+        tokio::spawn(answer_late(endpoint, asked.clone(), batch.clone(), clock));
+        let delivery = broker.deliver(&world.store(), batch.timed_by(clock)).await;
+        let Delivery::Decided { change, rest, down: None } = delivery else {
+            panic!("{delivery:?}")
+        };
+        assert_eq!((change.delivered, rest.len()), (1, 4));
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
     });
 }

@@ -111,7 +111,9 @@ pub(crate) fn run_and_count(mut command: Command, output: Output) -> Result<(Tal
     if output == Output::WhenDone {
         command.stderr(Stdio::piped());
     }
-    let mut child = end_with_xtask(&mut command)?.spawn().context("cannot start cargo")?;
+    let program = command.get_program().display().to_string();
+    let child = end_with_xtask(&mut command)?.spawn();
+    let mut child = child.with_context(|| format!("cannot start {program}"))?;
     let errors = child.stderr.take().map(|pipe| std::thread::spawn(move || read_all(pipe)));
     let stdout = child.stdout.take().context("stdout is a pipe")?;
     let mut tally = Tally::default();
@@ -133,7 +135,7 @@ pub(crate) fn run_and_count(mut command: Command, output: Output) -> Result<(Tal
     let status = child.wait()?;
     if let Some(errors) = errors {
         // In one piece, so that the lines of whoever runs beside it come before or after.
-        print!("{}{kept}", errors.join().unwrap_or_default());
+        print!("     Ran {program}\n{}{kept}", errors.join().unwrap_or_default());
     }
     Ok((tally, status))
 }

@@ -106,9 +106,10 @@ impl Round<'_> {
             if !self.options.passed_on.is_empty() {
                 return self.cargo(&["--test".to_owned(), "*".to_owned()]);
             }
-            side_by_side::run(test_targets()?, |target| {
-                let named = ["--test".to_owned(), target.to_owned()];
-                run_and_count(self.command(&named), Output::WhenDone)
+            side_by_side::run(side_by_side::programs()?, |program| {
+                let mut command = program.command();
+                self.give_to(&mut command);
+                run_and_count(command, Output::WhenDone)
             })
         })
     }
@@ -168,37 +169,6 @@ impl Round<'_> {
             command.env("RELEVO_KEEP", "1");
         }
     }
-}
-
-/// The names of all integration test files, as cargo names their targets.
-fn test_targets() -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for parent in ["crates", "systems", "tests", "."] {
-        for package in folders_in(Path::new(parent)) {
-            if !package.join("Cargo.toml").exists() {
-                continue;
-            }
-            for test in files_in(&package.join("tests")) {
-                let is_test =
-                    test.extension().is_some_and(|e| e == "rs") || test.join("main.rs").exists();
-                if let (true, Some(stem)) = (is_test, test.file_stem()) {
-                    names.push(stem.to_string_lossy().into_owned());
-                }
-            }
-        }
-    }
-    names.sort();
-    names.dedup();
-    Ok(names)
-}
-
-fn files_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten();
-    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
-}
-
-fn folders_in(folder: &Path) -> Vec<PathBuf> {
-    files_in(folder).into_iter().filter(|path| path.is_dir()).collect()
 }
 
 /// The file into which tests write the servers they had to do without.

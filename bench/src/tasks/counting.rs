@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use relevo::broker::{Capabilities, Confirm, Publisher};
 use relevo::{ErrorClass, Event};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Points of a curve of progress.
@@ -141,6 +141,14 @@ impl Publisher for Counting {
         self.stored.send_modify(|stored| *stored += count as u64);
         seen.note(*self.stored.borrow());
         confirms
+    }
+
+    fn publish_limit(&self) -> Option<Duration> {
+        self.inner.as_ref().and_then(|inner| inner.publish_limit())
+    }
+
+    fn largest_wave(&self) -> usize {
+        self.inner.as_ref().map_or(usize::MAX, |inner| inner.largest_wave())
     }
 
     async fn close(&self) {

@@ -9,6 +9,8 @@ use tokio::time::MissedTickBehavior;
 const MANY: u64 = 10_000;
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_secs(120);
+/// Events a second, of a turn of millions: slower than everybody who is measured with so many.
+const SLOW: u64 = 5_000;
 
 /// Who waits longer fails, and says how far it came.
 pub(super) struct Limit {
@@ -20,7 +22,8 @@ pub(super) struct Limit {
 impl Limit {
     /// From now on, for so many events.
     pub(super) fn of(events: u64) -> Limit {
-        let most = if events >= MANY { LONG } else { SHORT };
+        let least = if events >= MANY { LONG } else { SHORT };
+        let most = least.max(Duration::from_secs(events / SLOW));
         Limit { start: Instant::now(), most, events }
     }
 
@@ -69,6 +72,13 @@ mod tests {
     use super::*;
 
     const EVERY: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_turn_of_many_events_may_take_ten_minutes_and_one_of_millions_longer() {
+        let seconds = |events| Limit::of(events).most.as_secs();
+        assert_eq!([1, 9_999, 10_000, 3_000_000].map(seconds), [120, 120, 600, 600]);
+        assert_eq!(seconds(10_000_000), 2_000);
+    }
 
     #[tokio::test]
     async fn who_waits_too_long_says_how_far_it_came() {

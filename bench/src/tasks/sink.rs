@@ -9,6 +9,7 @@ use relevo_brokers::kafka::{KafkaConfig, KafkaPublisher};
 use relevo_brokers::nats::{NatsConfig, NatsPublisher};
 use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Where events go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +83,14 @@ impl Publisher for Adapter {
 
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
         self.0.publish(events).await
+    }
+
+    fn publish_limit(&self) -> Option<Duration> {
+        self.0.publish_limit()
+    }
+
+    fn largest_wave(&self) -> usize {
+        self.0.largest_wave()
     }
 
     async fn close(&self) {

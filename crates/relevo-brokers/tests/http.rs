@@ -11,6 +11,7 @@ use relevo_brokers::http::{HttpConfig, HttpPublisher, Secret};
 use relevo_core::broker::{Confirm, Publisher};
 use relevo_core::error::ErrorClass;
 use relevo_core::event::{Event, NewEvent};
+use relevo_testkit::eventually;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -202,9 +203,34 @@ async fn a_wave_travels_at_the_same_time_within_its_limit() {
     assert!((2..=8).contains(&most), "{most}");
 }
 
-/// Requests that wait for their turn behind slow ones were never sent: none of them is given up for that.
-#[test]
-fn only_its_own_time_limits_a_request() {
-    let publisher = HttpPublisher::new(HttpConfig::to("http://127.0.0.1:1/").unwrap());
-    assert_eq!(publisher.publish_limit(), None);
+/// Waits until the endpoint got so many requests.
+async fn arrived(received: &Received, requests: usize) {
+    eventually("they arrive", async || {
+        (received.requests.lock().unwrap().len() == requests).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_next_wave_is_what_can_go_out_at_once_and_one_event_where_nothing_can() {
+    let (address, received) = serve().await;
+    let config = HttpConfig::to(&format!("http://{address}/slow")).unwrap().max_in_flight(4);
+    let publisher = HttpPublisher::new(config);
+    assert_eq!(publisher.publish_limit(), None, "who waits for a turn is not given up for that");
+    let events: Vec<Event> = (0..5).map(event).collect();
+    let events: Vec<&Event> = events.iter().collect();
+    let next_beside = async |wave: &[&Event], requests: usize| {
+        let next = async {
+            arrived(&received, requests).await;
+            publisher.largest_wave()
+        };
+        tokio::select! {
+            confirms = publisher.publish(wave) => panic!("it is slow: {confirms:?}"),
+            next = next => next,
+        }
+    };
+    assert_eq!(publisher.largest_wave(), 4);
+    assert_eq!(next_beside(&events[..1], 1).await, 3);
+    assert_eq!(publisher.largest_wave(), 4, "what was given up takes nobody's turn");
+    assert_eq!(next_beside(&events[..], 5).await, 1);
 }

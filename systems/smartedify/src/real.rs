@@ -288,6 +288,14 @@ impl Publisher for Troubled {
         confirms
     }
 
+    fn publish_limit(&self) -> Option<Duration> {
+        self.publisher.publish_limit()
+    }
+
+    fn largest_wave(&self) -> usize {
+        self.publisher.largest_wave()
+    }
+
     async fn close(&self) {
         self.publisher.close().await;
     }

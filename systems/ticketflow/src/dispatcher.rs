@@ -94,6 +94,14 @@ impl<P: Publisher> Publisher for Gated<P> {
         vec![Confirm::Down { error }; events.len()]
     }
 
+    fn publish_limit(&self) -> Option<Duration> {
+        self.publisher.publish_limit()
+    }
+
+    fn largest_wave(&self) -> usize {
+        self.publisher.largest_wave()
+    }
+
     async fn close(&self) {
         self.publisher.close().await;
     }
@@ -126,6 +134,14 @@ impl<P: Publisher> Publisher for Measured<P> {
         confirms
     }
 
+    fn publish_limit(&self) -> Option<Duration> {
+        self.publisher.publish_limit()
+    }
+
+    fn largest_wave(&self) -> usize {
+        self.publisher.largest_wave()
+    }
+
     async fn close(&self) {
         self.publisher.close().await;
     }
@@ -154,6 +170,21 @@ mod tests {
         async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
             vec![Confirm::Stored; events.len()]
         }
+
+        fn publish_limit(&self) -> Option<Duration> {
+            None
+        }
+
+        fn largest_wave(&self) -> usize {
+            3
+        }
+    }
+
+    #[test]
+    fn what_stands_before_a_publisher_wants_what_that_wants() {
+        let measured = Measured { publisher: Stores, clock: Clock::default() };
+        let gated = Gated::new(measured, watch::channel(true).1);
+        assert_eq!((gated.publish_limit(), gated.largest_wave()), (None, 3));
     }
 
     #[tokio::test]

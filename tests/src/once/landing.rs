@@ -171,6 +171,14 @@ impl Publisher for AnyPublisher {
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
         self.0.publish(events).await
     }
+
+    fn publish_limit(&self) -> Option<Duration> {
+        self.0.publish_limit()
+    }
+
+    fn largest_wave(&self) -> usize {
+        self.0.largest_wave()
+    }
 }
 
 /// What handlers publish goes to the same broker, and so to the same consumer.

@@ -32,7 +32,7 @@ use relevo_core::event::Event;
 use std::error::Error as _;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// So much of an answer's body is read: enough to say why, and to use the connection again.
 const BODY_BYTES: usize = 16 << 10;
@@ -65,9 +65,17 @@ impl HttpPublisher {
     }
 
     /// One event. Once one of its wave found the endpoint down, the others need not knock.
-    async fn post(&self, event: &Event, down: &OnceLock<String>) -> Confirm {
+    async fn post(
+        &self,
+        event: &Event,
+        turn: Option<SemaphorePermit<'_>>,
+        down: &OnceLock<String>,
+    ) -> Confirm {
         // The semaphore is never closed; without a permit it would still be right to send.
-        let _permit = self.in_flight.acquire().await;
+        let _turn = match turn {
+            Some(turn) => Some(turn),
+            None => self.in_flight.acquire().await.ok(),
+        };
         if let Some(error) = down.get() {
             return Confirm::Down { error: error.clone() };
         }
@@ -129,12 +137,20 @@ impl Publisher for HttpPublisher {
 
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
         let down = OnceLock::new();
-        join_all(events.iter().map(|event| self.post(event, &down))).await
+        // All of them at once, before anything is sent: the next wave of another lane is cut to what is left.
+        let turns: Vec<_> = events.iter().map(|_| self.in_flight.try_acquire().ok()).collect();
+        join_all(events.iter().zip(turns).map(|(event, turn)| self.post(event, turn, &down))).await
     }
 
     /// Each request has its own limit; what waits for its turn behind slow ones has lost nothing yet.
     fn publish_limit(&self) -> Option<Duration> {
         None
+    }
+
+    /// What can go out now, so that a wave takes about as long as one request may. Where all are under way one event
+    /// waits for the first that ends: a lane needs no more to be served in its turn.
+    fn largest_wave(&self) -> usize {
+        self.in_flight.available_permits().max(1)
     }
 }
 

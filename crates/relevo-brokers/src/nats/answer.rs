@@ -2,7 +2,7 @@
 
 use async_nats::jetstream::ErrorCode;
 use relevo_core::broker::Confirm;
-use relevo_core::error::ErrorClass;
+use relevo_core::error::{ErrorClass, quoted};
 use serde::Deserialize;
 
 /// The headers are larger than the server takes.
@@ -44,14 +44,16 @@ pub(super) fn stream(answer: &[u8]) -> Result<Option<String>, String> {
     let names: serde_json::Value = serde_json::from_slice(answer)
         .map_err(|error| format!("JetStream's answer cannot be read: {error}"))?;
     match names["error"]["description"].as_str() {
-        Some(error) => Err(format!("JetStream says: {error}")),
+        Some(error) => Err(format!("JetStream says: {}", quoted(error))),
         None => Ok(names["streams"][0].as_str().map(str::to_owned)),
     }
 }
 
 impl Refusal {
     fn confirm(self) -> Confirm {
-        let error = format!("JetStream refused it: {} ({})", self.description, self.err_code);
+        // Whoever answers may say anything, at any length.
+        let description = quoted(&self.description);
+        let error = format!("JetStream refused it: {description} ({})", self.err_code);
         match ErrorCode(self.err_code) {
             ErrorCode::JETSTREAM_NOT_ENABLED
             | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
@@ -95,6 +97,16 @@ mod tests {
         assert_eq!(confirm(br#"{"stream":"S","seq":7,"duplicate":true}"#), Confirm::Stored);
         for odd in [&b""[..], b"ok", b"{}", br#"{"stream":"S"}"#, br#"{"stream":"S","seq":0}"#] {
             assert!(matches!(confirm(odd), Confirm::Unknown { .. }), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_repeated_of_an_answer_is_one_line_and_short() {
+        let hostile = serde_json::json!("\u{1b}[2J\n".repeat(10_000));
+        let answer = format!(r#"{{"error":{{"code":400,"description":{hostile}}}}}"#);
+        let Confirm::Refused { error, .. } = confirm(answer.as_bytes()) else { panic!("refused") };
+        for said in [error, stream(answer.as_bytes()).unwrap_err()] {
+            assert!(said.len() < 1000 && !said.contains(char::is_control), "{said}");
         }
     }
 

@@ -7,7 +7,8 @@ use lapin::{Channel, Connection, ConnectionProperties};
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-/// A connection that is logged in, and the socket below it.
+/// A connection that is logged in, and the socket below it. Whoever drops it has hung up: by itself it would live on while
+/// the broker owes it an answer.
 pub(super) struct Link {
     connection: Connection,
     socket: Socket,
@@ -25,18 +26,34 @@ impl Link {
     /// Says goodbye, and cuts the socket of a broker that does not answer within the limit: the client waits for it longer
     /// than anybody should, with a thread and a file of its own.
     pub(super) async fn hang_up(&self, limit: Duration) -> Result<(), String> {
+        // Whoever waits for the goodbye may give up before the limit does.
+        let goodbye = self.socket.clone().cut_when_dropped();
         let closing = self.connection.close(200, "relevo stops".into());
-        within(limit, "closing", closing).await.inspect_err(|_| self.socket.cut())
+        within(limit, "closing", closing).await?;
+        goodbye.keep();
+        Ok(())
+    }
+
+    /// Ends it without a word.
+    pub(super) fn cut(&self) {
+        self.socket.cut();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.cut();
     }
 }
 
 /// Connects to the first node that takes us, and logs in. All nodes together may take `connect_timeout`: each has a share
 /// of what those before it left. The reason of a failure names addresses, nothing secret.
 pub(super) async fn connect(config: &RabbitMqConfig, role: &str) -> Result<Link, String> {
-    let (until, mut failed) = (Instant::now() + config.connect_timeout, Vec::new());
+    let (began, mut failed) = (Instant::now(), Vec::new());
     let nodes = config.nodes.len();
     for (tried, (host, port)) in config.turns.over(&config.nodes).enumerate() {
-        let share = share_of(until.saturating_duration_since(Instant::now()), nodes - tried);
+        let left = config.connect_timeout.saturating_sub(began.elapsed());
+        let share = share_of(left, nodes - tried);
         match connect_to(config, host, *port, role, share).await {
             Ok(link) => return Ok(link),
             Err(why) => failed.push(why),
@@ -48,7 +65,7 @@ pub(super) async fn connect(config: &RabbitMqConfig, role: &str) -> Result<Link,
 /// For one of so many; at least something, in milliseconds that people can read.
 fn share_of(left: Duration, nodes: usize) -> Duration {
     let millis = left.as_micros().div_ceil(1000).div_ceil(nodes.max(1) as u128).max(1);
-    Duration::from_millis(millis as u64)
+    Duration::from_millis(millis.min(u64::MAX.into()) as u64)
 }
 
 async fn connect_to(
@@ -129,8 +146,8 @@ pub(super) fn reason(error: &lapin::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
 
     #[test]
     fn nodes_share_what_is_left_of_the_time() {
@@ -139,6 +156,69 @@ mod tests {
         assert_eq!(share_of(millis(899) + Duration::from_nanos(999_001), 3), millis(300));
         assert_eq!(share_of(millis(1000), 1), millis(1000));
         assert_eq!(share_of(Duration::ZERO, 2), millis(1));
+        assert_eq!(share_of(Duration::MAX, 1), millis(u64::MAX));
+    }
+
+    /// A method of class 10, as a server frames it.
+    fn framed(method: &[u8]) -> Vec<u8> {
+        let size = (2 + method.len()) as u32;
+        [&[1, 0, 0][..], &size.to_be_bytes(), &[0, 10], method, &[0xCE]].concat()
+    }
+
+    async fn skip_frame(peer: &mut TcpStream) {
+        let mut head = [0; 7];
+        peer.read_exact(&mut head).await.unwrap();
+        let size = u32::from_be_bytes([head[3], head[4], head[5], head[6]]);
+        peer.read_exact(&mut vec![0; size as usize + 1]).await.unwrap();
+    }
+
+    /// A server that lets a client log in, and does not say another word.
+    async fn let_in(server: &TcpListener) -> TcpStream {
+        let mut peer = server.accept().await.unwrap().0;
+        peer.read_exact(&mut [0; 8]).await.unwrap();
+        let start = b"\0\x0a\0\x09\0\0\0\0\0\0\0\x05PLAIN\0\0\0\x05en_US";
+        peer.write_all(&framed(start)).await.unwrap();
+        skip_frame(&mut peer).await;
+        let tune = b"\0\x1e\x07\xff\0\x02\0\0\0\0";
+        peer.write_all(&framed(tune)).await.unwrap();
+        // The answer to that, and which virtual host it wants.
+        skip_frame(&mut peer).await;
+        skip_frame(&mut peer).await;
+        peer.write_all(&framed(b"\0\x29\0")).await.unwrap();
+        peer
+    }
+
+    async fn logged_in(server: &TcpListener) -> (Link, TcpStream) {
+        let url = format!("amqp://{}", server.local_addr().unwrap());
+        // More time than any clock has.
+        let config = RabbitMqConfig::to(&url).unwrap().connect_timeout(Duration::MAX);
+        let (link, peer) = tokio::join!(connect(&config, "tests"), let_in(server));
+        (link.unwrap(), peer)
+    }
+
+    async fn assert_ends(mut peer: TcpStream) {
+        let mut said = Vec::new();
+        let end = tokio::time::timeout(Duration::from_secs(30), peer.read_to_end(&mut said)).await;
+        assert!(end.is_ok(), "the connection is still open, after {said:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_dropped_does_not_wait_for_a_silent_broker() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (link, peer) = logged_in(&server).await;
+        drop(link);
+        assert_ends(peer).await;
+    }
+
+    #[tokio::test]
+    async fn whoever_gives_up_on_a_goodbye_hangs_up() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (link, peer) = logged_in(&server).await;
+        let goodbye = link.hang_up(Duration::from_secs(600));
+        let given_up = tokio::time::timeout(Duration::from_millis(50), goodbye).await;
+        assert!(given_up.is_err(), "{given_up:?}");
+        assert_ends(peer).await;
+        drop(link);
     }
 
     #[tokio::test]
@@ -163,11 +243,8 @@ mod tests {
         let config = RabbitMqConfig::to(&url).unwrap().connect_timeout(Duration::from_millis(300));
         let (given_up, accepted) = tokio::join!(connect(&config, "tests"), silent.accept());
         let why = given_up.err().unwrap();
-        assert!(why.contains("connecting took longer than 300ms"), "{why}");
-        let mut said = Vec::new();
-        let mut peer = accepted.unwrap().0;
-        let end = tokio::time::timeout(Duration::from_secs(30), peer.read_to_end(&mut said)).await;
-        assert!(end.is_ok(), "the connection is still open, after {said:?}");
+        assert!(why.contains("connecting took longer than "), "{why}");
+        assert_ends(accepted.unwrap().0).await;
         let again = tokio::time::timeout(Duration::from_secs(2), silent.accept()).await;
         assert!(again.is_err(), "nobody goes on trying");
     }

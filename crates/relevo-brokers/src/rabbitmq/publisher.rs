@@ -126,10 +126,12 @@ impl RabbitMqPublisher {
     async fn live(&self) -> Result<Arc<Live>, String> {
         let waited = self.slot.try_lock().is_err();
         let mut slot = self.slot.lock().await;
-        if let Some(live) = &slot.live
-            && live.connection.status().connected()
-        {
-            return Ok(live.clone());
+        if let Some(live) = &slot.live {
+            if live.connection.status().connected() {
+                return Ok(live.clone());
+            }
+            // It has ended; batches that hold it still would keep its socket until they do.
+            live.connection.cut();
         }
         if *self.state.borrow() != State::Open {
             return Err("the publisher is closed".into());

@@ -123,6 +123,13 @@ pub trait Publisher: Send + Sync + 'static {
         Some(PUBLISH_LIMIT)
     }
 
+    /// No more events than this make one batch; asked before each, and at least one goes. Between two batches a relay
+    /// looks whether it still has the lane. Where events are sent a few at a time, those that only wait for their turn
+    /// would be sent by an owner that was replaced long ago.
+    fn largest_wave(&self) -> usize {
+        usize::MAX
+    }
+
     /// Hands over what is still on its way and ends the connection. Publishing afterwards is `Down`.
     async fn close(&self) {}
 }
@@ -149,5 +156,6 @@ mod tests {
         let publishes = Capabilities { publishes: true, ..Capabilities::default() };
         assert_eq!(Plain.capabilities(), publishes);
         assert_eq!(Plain.publish_limit(), Some(PUBLISH_LIMIT));
+        assert_eq!(Plain.largest_wave(), usize::MAX);
     }
 }

@@ -52,14 +52,15 @@ impl<P: Publisher> ToBroker<P> {
         Self { publisher, not_taken: NotTaken::default() }
     }
 
-    /// Publishes wave after wave (what may go now of each key) until all is settled, the destination is down, or others
-    /// may have the lane.
+    /// Publishes wave after wave (what may go now of each key, as much of it as the publisher wants at once) until all is
+    /// settled, the destination is down, or others may have the lane.
     async fn publish(&self, batch: &mut Batch) -> Option<String> {
         loop {
             if batch.has_lapsed() {
                 return None;
             }
-            let wave: Vec<usize> = std::iter::from_fn(|| batch.next()).collect();
+            let largest = self.publisher.largest_wave().max(1);
+            let wave: Vec<usize> = std::iter::from_fn(|| batch.next()).take(largest).collect();
             if wave.is_empty() {
                 return None;
             }
@@ -175,12 +176,13 @@ mod tests {
     use crate::clock::{Clock, Instant};
     use crate::event::{Event, NewEvent};
     use crate::relay::{wave_of_keys, waves_of_one_key};
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     /// Takes its time: no wave ends before this moment.
     struct Slow {
-        waves: AtomicUsize,
+        waves: Mutex<Vec<usize>>,
+        largest: usize,
         clock: Clock,
         until: Instant,
     }
@@ -192,42 +194,58 @@ mod tests {
         }
 
         async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
-            self.waves.fetch_add(1, Ordering::SeqCst);
+            self.waves.lock().unwrap().push(events.len());
             while self.clock.now() < self.until {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             events.iter().map(|_| Confirm::Stored).collect()
         }
+
+        fn largest_wave(&self) -> usize {
+            self.largest
+        }
     }
 
-    /// Waves handed over of five, by an owner whose lease ends at this moment, and with the first wave.
-    async fn waves(lapses: Option<Duration>) -> usize {
-        let (clock, lapses) = (Clock::start(), lapses.map(Instant::at));
-        let waves = AtomicUsize::new(0);
-        let broker = ToBroker::new(Slow { waves, clock, until: lapses.unwrap_or_default() });
-        let mut batch = waves_of_one_key(5).lapsing(lapses).timed_by(clock);
+    /// Sizes of the waves handed over to a publisher that wants at most so many at once, by an owner whose lease ends at
+    /// this moment, and with the first wave.
+    async fn waves(batch: Batch, largest: usize, lapses: Option<Duration>) -> Vec<usize> {
+        let (clock, lapses, events) = (Clock::start(), lapses.map(Instant::at), batch.len());
+        let (waves, until) = (Mutex::default(), lapses.unwrap_or_default());
+        let broker = ToBroker::new(Slow { waves, largest, clock, until });
+        let mut batch = batch.lapsing(lapses).timed_by(clock);
         assert_eq!(broker.publish(&mut batch).await, None);
-        let handed_over = broker.publisher.waves.load(Ordering::SeqCst);
+        let waves = broker.publisher.waves.into_inner().unwrap();
+        let handed_over: usize = waves.iter().sum();
         let (change, rest) = batch.finish();
         assert_eq!(change.map_or(0, |change| change.delivered as usize), handed_over);
-        assert_eq!(rest.len(), 5 - handed_over, "the rest goes back to the lane");
-        handed_over
+        assert_eq!(rest.len(), events - handed_over, "the rest goes back to the lane");
+        waves
     }
 
     #[tokio::test]
     async fn an_owner_past_its_lease_hands_over_no_further_wave() {
-        assert_eq!(waves(None).await, 5);
-        assert_eq!(waves(Some(Duration::ZERO)).await, 0);
-        assert_eq!(waves(Some(Duration::from_secs(3))).await, 1);
+        let one_by_one = |lapses| waves(waves_of_one_key(5), usize::MAX, lapses);
+        assert_eq!(one_by_one(None).await, [1; 5]);
+        assert_eq!(one_by_one(Some(Duration::ZERO)).await, [0_usize; 0]);
+        assert_eq!(one_by_one(Some(Duration::from_secs(1))).await, [1]);
     }
 
-    /// Answers every event alike, or not at all.
+    #[tokio::test]
+    async fn a_wave_is_no_larger_than_its_publisher_wants() {
+        let keys = ["a", "b", "c", "d", "e"];
+        let at_most = |largest, lapses| waves(wave_of_keys(&keys), largest, lapses);
+        assert_eq!(at_most(usize::MAX, None).await, [5]);
+        assert_eq!(at_most(2, None).await, [2, 2, 1]);
+        assert_eq!(at_most(0, None).await, [1; 5], "nothing would never end");
+        assert_eq!(at_most(2, Some(Duration::from_secs(1))).await, [2]);
+    }
+
+    /// Answers every event alike, or not at all; where it has a limit, never.
     #[derive(Default)]
     struct Alike {
         confirm: Option<Confirm>,
         promises: bool,
         unwell_means_down: bool,
-        takes: Duration,
         limit: Option<Duration>,
         closed: AtomicBool,
     }
@@ -247,7 +265,10 @@ mod tests {
         }
 
         async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
-            tokio::time::sleep(self.takes).await;
+            match self.limit {
+                Some(_) => std::future::pending().await,
+                None => tokio::task::yield_now().await,
+            }
             events.iter().filter_map(|_| self.confirm.clone()).collect()
         }
 
@@ -369,10 +390,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_batch_is_waited_for_as_long_as_its_adapter_says() {
-        let takes = Duration::from_millis(50);
         let confirms = async |limit: Option<Duration>| {
             let confirm = Some(Confirm::Stored);
-            let broker = ToBroker::new(Alike { confirm, takes, limit, ..Alike::default() });
+            let broker = ToBroker::new(Alike { confirm, limit, ..Alike::default() });
             let event = Event::stored(NewEvent::bytes("t", vec![]), chrono::Utc::now());
             broker.confirms(&[&event, &event]).await
         };

@@ -104,6 +104,10 @@ impl Headers {
 
     /// [`Self::from_json`] of a text; an unreadable text is kept under `relevo-unreadable-headers`.
     pub fn from_json_text(text: &str) -> Self {
+        // As most events of most services are stored: nothing to look at.
+        if text == "{}" {
+            return Self::default();
+        }
         match serde_json::from_str(text) {
             Ok(value) => Self::from_json(&value),
             Err(_) => {

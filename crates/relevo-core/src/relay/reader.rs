@@ -7,7 +7,7 @@ use crate::outbox::{PageRequest, Position, Token};
 use std::collections::BTreeMap;
 
 /// Most pages that are read at once: one for the lanes in front, one for the stragglers.
-pub(super) const READERS: usize = 2;
+const READERS: usize = 2;
 
 /// Reads pages for lanes that stand in step: one reader for those in front, one for the stragglers.
 /// (One reader per lane would cost a scan per lane for the same rows.)

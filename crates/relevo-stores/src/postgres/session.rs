@@ -9,12 +9,14 @@ use super::reserved::Reserved;
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
 use futures::TryStreamExt;
-use futures::future::try_join;
+use futures::future::join;
 use relevo_core::{Kind, Result};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_postgres::Row;
@@ -197,9 +199,9 @@ impl Session {
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL jit = off;
              SET LOCAL idle_in_transaction_session_timeout = {idle}"
         );
-        // The driver sends in the order of the first polls, and these come one after the other.
-        let ((), first) = try_join(self.batch(&begin), first).await?;
-        Ok((tx, first))
+        let (begun, first) = in_one_trip(self.batch(&begin), first).await?;
+        begun?;
+        Ok((tx, first?))
     }
 
     /// Begins a transaction; unless it is ended properly the connection is closed, and the server rolls back.
@@ -207,6 +209,38 @@ impl Session {
         let tx = Tx { session: self, ended: false };
         self.batch("BEGIN").await?;
         Ok(tx)
+    }
+}
+
+/// Two requests in one round trip: the driver sends in the order of the first polls. What fails at its first poll was not
+/// sent, and nothing is sent behind it: a COMMIT would keep half of a transaction. Of what was sent both answers are heard,
+/// behind a refusal too, or a server that answers would be taken for a silent one.
+pub(super) async fn in_one_trip<A, B>(
+    first: impl Future<Output = Result<A>>,
+    second: impl Future<Output = Result<B>>,
+) -> Result<(Result<A>, Result<B>)> {
+    let mut first = pin!(first);
+    let mut second = pin!(second);
+    let one = sent(first.as_mut()).await?;
+    let two = sent(second.as_mut()).await?;
+    Ok(join(answered(one, first), answered(two, second)).await)
+}
+
+/// The answer to a request, where it is there as soon as that was sent.
+async fn sent<T>(mut request: Pin<&mut impl Future<Output = Result<T>>>) -> Result<Option<T>> {
+    poll_fn(|context| {
+        Poll::Ready(match request.as_mut().poll(context) {
+            Poll::Ready(answer) => answer.map(Some),
+            Poll::Pending => Ok(None),
+        })
+    })
+    .await
+}
+
+async fn answered<T>(answer: Option<T>, request: impl Future<Output = Result<T>>) -> Result<T> {
+    match answer {
+        Some(answer) => Ok(answer),
+        None => request.await,
     }
 }
 
@@ -258,9 +292,13 @@ impl Tx<'_> {
         mut self,
         last: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        let both = in_one_trip(last, self.session.batch("COMMIT")).await;
+        let (last, committed) = both.map_err(on_commit)?;
+        // Whatever the last statement was told: a server that has answered the COMMIT has ended the transaction.
+        self.ended = committed.is_ok();
         // Without an answer to the last statement nobody knows either whether the COMMIT behind it arrived.
-        let (last, ()) = try_join(last, self.session.batch("COMMIT")).await.map_err(on_commit)?;
-        self.ended = true;
+        let last = last.map_err(on_commit)?;
+        committed.map_err(on_commit)?;
         Ok(last)
     }
 
@@ -283,5 +321,54 @@ impl Drop for Tx<'_> {
         if !self.ended {
             self.session.in_doubt.store(true, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::future::{pending, ready};
+    use tokio::task::yield_now;
+
+    fn failed<T>(kind: Kind) -> Result<T> {
+        Err(error(kind, "as the test wants it"))
+    }
+
+    #[tokio::test]
+    async fn behind_a_refusal_the_other_answer_is_heard_too() {
+        let heard = Cell::new(false);
+        let first = async {
+            yield_now().await;
+            failed::<()>(Kind::StoreFailed)
+        };
+        let second = async {
+            yield_now().await;
+            yield_now().await;
+            heard.set(true);
+            Ok(7)
+        };
+        let (first, second) = in_one_trip(first, second).await.unwrap();
+        assert_eq!(first.unwrap_err().kind(), Kind::StoreFailed);
+        assert_eq!((second.unwrap(), heard.get()), (7, true));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_behind_what_cannot_be_and_nobody_is_waited_for() {
+        let sent = Cell::new(false);
+        let commit = async {
+            sent.set(true);
+            Ok(())
+        };
+        let silent = pending::<Result<()>>();
+        // As a claim does it: the second of its last two statements cannot be sent.
+        let last = async {
+            let (first, second) =
+                in_one_trip(silent, ready(failed::<()>(Kind::Unreachable))).await?;
+            first.and(second)
+        };
+        let error = in_one_trip(last, commit).await.err();
+        assert_eq!(error.map(|error| error.kind()), Some(Kind::Unreachable));
+        assert!(!sent.get());
     }
 }

@@ -5,6 +5,7 @@ use crate::events::TenantEvent;
 use async_trait::async_trait;
 use relevo::broker::{Capabilities, Confirm, Publisher};
 use relevo::{ErrorClass, Event};
+use std::time::Duration;
 
 /// Checks, then publishes.
 pub struct Checked {
@@ -48,6 +49,14 @@ impl Publisher for Checked {
         refusals.into_iter().map(answer).collect()
     }
 
+    fn publish_limit(&self) -> Option<Duration> {
+        self.inner.publish_limit()
+    }
+
+    fn largest_wave(&self) -> usize {
+        self.inner.largest_wave()
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }
@@ -79,6 +88,20 @@ mod tests {
             };
             events.iter().map(answer).collect()
         }
+
+        fn publish_limit(&self) -> Option<Duration> {
+            None
+        }
+
+        fn largest_wave(&self) -> usize {
+            3
+        }
+    }
+
+    #[test]
+    fn a_checked_publisher_wants_what_the_broker_wants() {
+        let checked = Checked::before(Box::new(Broker::default()));
+        assert_eq!((checked.publish_limit(), checked.largest_wave()), (None, 3));
     }
 
     fn event(kind: &str, version: i64) -> Event {

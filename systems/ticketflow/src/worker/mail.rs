@@ -1,11 +1,11 @@
 //! E-mails: what they say, and how they leave.
 
+use super::smtp::Server;
 use crate::ticket::{TicketEvent, topic};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use async_trait::async_trait;
+use lettre::Message;
 use lettre::message::{Mailbox, MultiPart};
-use lettre::transport::smtp::{AsyncSmtpTransportBuilder, PoolConfig};
-use lettre::{AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
 use relevo::Event;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -105,13 +105,9 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-type Transport = AsyncSmtpTransport<Tokio1Executor>;
-
 /// Sends by SMTP, over connections that are kept.
 pub struct Smtp {
-    builder: AsyncSmtpTransportBuilder,
-    /// Another takes its place when a conversation was broken off.
-    transport: Mutex<Arc<Transport>>,
+    server: Server,
     from: Mailbox,
     limit: Duration,
 }
@@ -119,12 +115,9 @@ pub struct Smtp {
 impl Smtp {
     /// `smtp://host:port`, `smtps://user:password@host`, or `smtp://host?tls=required`; and whom mails are from.
     pub fn at(url: &str, from: &str) -> Result<Self> {
-        // The client bounds nothing but the time to connect; what follows is bounded in `send`.
-        let builder = Transport::from_url(url).context("SMTP_URL")?.timeout(Some(LIMIT));
-        let builder = builder.pool_config(PoolConfig::new().max_size(AT_ONCE as u32));
+        let server = Server::at(url).context("SMTP_URL")?;
         let from: Mailbox = from.parse().context("MAIL_FROM")?;
-        let transport = Mutex::new(Arc::new(builder.clone().build()));
-        Ok(Self { builder, transport, from, limit: LIMIT })
+        Ok(Self { server, from, limit: LIMIT })
     }
 
     /// So long may the server take with a mail, connecting included, instead of [`LIMIT`].
@@ -134,21 +127,17 @@ impl Smtp {
 
     /// Does the server answer?
     pub async fn check(&self) -> Result<()> {
-        ensure!(self.transport().test_connection().await?, "it does not say that it is well");
+        // It says goodbye; whether that is answered is not asked.
+        self.server.connect().await?.abort().await;
         Ok(())
     }
 
-    fn transport(&self) -> Arc<Transport> {
-        self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// A conversation was broken off, and the client keeps its connection all the same: whoever had it next would take the
-    /// answers to this mail for those to their own. None of its connections is used again.
-    fn distrust(&self, broken_off: &Arc<Transport>) {
-        let mut transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner);
-        if Arc::ptr_eq(&transport, broken_off) {
-            *transport = Arc::new(self.builder.clone().build());
-        }
+    /// Dropped in the middle, it closes its connection.
+    async fn hand_over(&self, message: &Message) -> Result<(), lettre::transport::smtp::Error> {
+        let mut connection = self.server.connection().await?;
+        connection.send(message.envelope(), &message.formatted()).await?;
+        self.server.keep(connection);
+        Ok(())
     }
 
     fn message(&self, mail: &Mail) -> Result<Message> {
@@ -167,17 +156,12 @@ impl Mailer for Smtp {
     async fn send(&self, mail: &Mail) -> Result<(), MailFailure> {
         let unwritable = |error| MailFailure { for_good: true, error };
         let message = self.message(mail).map_err(unwritable)?;
-        let transport = self.transport();
-        // It lives until its connection is distrusted.
-        let mut sending = transport.send(message);
-        let sent = tokio::time::timeout(self.limit, &mut sending).await;
-        match sent {
-            Ok(Ok(_)) => Ok(()),
+        match tokio::time::timeout(self.limit, self.hand_over(&message)).await {
+            Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 Err(MailFailure { for_good: error.is_permanent(), error: error.into() })
             }
             Err(_) => {
-                self.distrust(&transport);
                 let error = anyhow::anyhow!("the mail server took longer than {:?}", self.limit);
                 Err(MailFailure { for_good: false, error })
             }
@@ -296,9 +280,8 @@ mod tests {
         assert_eq!(event_of("<x@elsewhere>"), None);
     }
 
-    /// The client of SMTP keeps its connections in tasks.
-    #[tokio::test]
-    async fn a_message_has_text_and_html() {
+    #[test]
+    fn a_message_has_text_and_html() {
         let smtp = Smtp::at("smtp://127.0.0.1:1", "TicketFlow <tickets@example.org>").unwrap();
         let mail = compose(&event(topic::CREATED), &told());
         let message = String::from_utf8(smtp.message(&mail).unwrap().formatted()).unwrap();

@@ -1,6 +1,6 @@
 //! The worker: two consumers, each with its effect, and a sign of life.
 //!
-//! - [`Notifications`]: e-mails, by [`mail`]; [`Statistics`]: ticket metrics
+//! - [`Notifications`]: e-mails, by [`mail`] over connections of `smtp`; [`Statistics`]: ticket metrics
 //! - `processed`: an effect once per consumer and event
 //! - `dead_letters`: what failed for good, published to its `.dlq`
 //! - `heartbeat`: every thirty seconds, a row and a gauge
@@ -10,6 +10,7 @@ mod heartbeat;
 pub mod mail;
 mod notifications;
 mod processed;
+mod smtp;
 mod statistics;
 
 pub use dead_letters::{Forwarder, original_id};

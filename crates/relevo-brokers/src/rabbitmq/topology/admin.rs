@@ -14,7 +14,10 @@ use lapin::uri::AMQPScheme;
 use lapin::{Connection, ErrorKind, ExchangeKind};
 use relevo_core::broker::{Act, Plan, Step, Told, Topology};
 use relevo_core::{Kind, Result};
+use std::time::Duration;
 
+/// So long a goodbye is waited for: what is wanted of the broker is done by then.
+const GOODBYE: Duration = Duration::from_secs(5);
 const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 const MANAGEMENT_PORT: u16 = 15672;
@@ -56,6 +59,12 @@ impl RabbitMqAdmin {
     async fn connect(&self) -> Result<Link> {
         let connected = connect(&self.config, "topology").await;
         connected.map_err(|why| failed(Kind::DestinationDown, why))
+    }
+
+    async fn hang_up(&self, connection: Link) {
+        if let Err(why) = connection.hang_up(GOODBYE).await {
+            tracing::debug!(adapter = NAME, why, "the connection did not end in good order");
+        }
     }
 
     async fn compare(&self, connection: &Connection) -> Result<Vec<(Step, Thing)>> {
@@ -176,6 +185,35 @@ impl RabbitMqAdmin {
         }
     }
 
+    async fn apply_over(
+        &self,
+        connection: &Connection,
+        force: bool,
+        done: Told<'_>,
+    ) -> Result<Plan> {
+        let steps = self.compare(connection).await?;
+        let plan = Plan::new(steps.iter().map(|(step, _)| step.clone()).collect());
+        plan.allow(force)?;
+        let replaced = |name: &str| {
+            plan.steps.iter().any(|step| step.act == Act::Replace && step.name == name)
+        };
+        for (step, thing) in &steps {
+            // What is made anew has lost its bindings.
+            let act = match thing {
+                Thing::Binding { exchange, queue, .. }
+                    if step.act == Act::Ok && (replaced(exchange) || replaced(queue)) =>
+                {
+                    Act::Create
+                }
+                _ => step.act,
+            };
+            let carried_out = self.carry_out(connection, act, thing).await;
+            carried_out.map_err(|error| self.error(&error))?;
+            done(&Step::new(act, step.what, &step.name, &step.text));
+        }
+        Ok(plan)
+    }
+
     async fn carry_out(
         &self,
         connection: &Connection,
@@ -227,32 +265,15 @@ impl Topology for RabbitMqAdmin {
 
     async fn plan(&self) -> Result<Plan> {
         let connection = self.connect().await?;
-        let steps = self.compare(&connection).await?;
-        Ok(Plan::new(steps.into_iter().map(|(step, _)| step).collect()))
+        let compared = self.compare(&connection).await;
+        self.hang_up(connection).await;
+        Ok(Plan::new(compared?.into_iter().map(|(step, _)| step).collect()))
     }
 
     async fn apply_telling(&self, force: bool, done: Told<'_>) -> Result<Plan> {
         let connection = self.connect().await?;
-        let steps = self.compare(&connection).await?;
-        let plan = Plan::new(steps.iter().map(|(step, _)| step.clone()).collect());
-        plan.allow(force)?;
-        let replaced = |name: &str| {
-            plan.steps.iter().any(|step| step.act == Act::Replace && step.name == name)
-        };
-        for (step, thing) in &steps {
-            // What is made anew has lost its bindings.
-            let act = match thing {
-                Thing::Binding { exchange, queue, .. }
-                    if step.act == Act::Ok && (replaced(exchange) || replaced(queue)) =>
-                {
-                    Act::Create
-                }
-                _ => step.act,
-            };
-            let carried_out = self.carry_out(&connection, act, thing).await;
-            carried_out.map_err(|error| self.error(&error))?;
-            done(&Step::new(act, step.what, &step.name, &step.text));
-        }
-        Ok(plan)
+        let applied = self.apply_over(&connection, force, done).await;
+        self.hang_up(connection).await;
+        applied
     }
 }

@@ -3,17 +3,29 @@
 //! From there they are ordinary events of an ordinary subscription, the consumer's: retried, parked, dead-lettered,
 //! replayed and explained like all others. They travel with what the handler answered, so that an attempt counts once.
 
-use crate::error::ErrorClass;
-use crate::event::{Event, NewEvent, TopicFilter, header};
+use crate::error::{Error, ErrorClass, Kind, Result};
+use crate::event::{Event, Headers, NewEvent, TopicFilter, header};
 use crate::inbox::effect::{Effect, TxDriver};
 use crate::inbox::{Answer, Handler, Outcome};
+use crate::limits::Limits;
 use crate::mutant;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::fmt::Hyphenated;
 
-/// So much of an error's text travels: headers are bounded.
+/// So much of an error's text travels, where the event's own headers leave room for it.
 const ERROR_BYTES: usize = 1000;
+
+/// No answer takes more without its text.
+const BARE: &str = r#"{"failed":{"class":"permanent","error":"","after_ms":18446744073709551615}}"#;
+
+/// What landing adds to an event's headers at least, beside its consumer's name.
+const LANDING_BYTES: usize = header::INBOX.len()
+    + header::INBOX_ID.len()
+    + Hyphenated::LENGTH
+    + header::INBOX_ANSWER.len()
+    + BARE.len();
 
 /// What was answered when the event came from the broker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,23 +37,46 @@ enum Told {
 }
 
 /// The filter of a consumer's own subscription; nothing else passes it.
-pub fn filter_of(consumer: &str) -> crate::error::Result<TopicFilter> {
+pub fn filter_of(consumer: &str) -> Result<TopicFilter> {
     TopicFilter::parse(&format!("{}{consumer}", TopicFilter::INBOX))
+}
+
+/// Refuses an event whose headers leave no room to land. That is decided before anybody works on it: an event that was
+/// handed over and then could not land would lose its retries, and what follows in its key would overtake it.
+pub(super) fn has_room(consumer: &str, event: &Event) -> Result<()> {
+    let bytes = bytes_of(&event.headers);
+    let most = Limits::default().headers_bytes.saturating_sub(consumer.len() + LANDING_BYTES);
+    if bytes <= most {
+        return Ok(());
+    }
+    let why = format!(
+        "the headers have {bytes} bytes together, the limit is {most} for what may have to wait in the log of a consumer"
+    );
+    Err(Error::new(Kind::InvalidHeaders, why))
+}
+
+fn bytes_of(headers: &Headers) -> usize {
+    headers.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
 
 /// The event as it goes into the consumer's log, where it will get an id of its own.
 pub(super) fn land(consumer: &str, mut event: NewEvent, outcome: Option<&Outcome>) -> NewEvent {
     event.headers.set(header::INBOX, consumer);
     event.headers.set(header::INBOX_ID, event.id.to_string());
-    if let Some(told) = outcome.and_then(header_of) {
+    let taken = bytes_of(&event.headers) + header::INBOX_ANSWER.len();
+    let room = Limits::default().headers_bytes.saturating_sub(taken);
+    if let Some(told) = outcome.and_then(|outcome| header_of(outcome, room)) {
         event.headers.set(header::INBOX_ANSWER, told);
     }
     event
 }
 
-/// What the header of a landed event says of an answer; nothing where the work is done.
-pub(super) fn header_of(outcome: &Outcome) -> Option<String> {
-    Told::of(outcome).map(|told| told.to_json())
+/// What the header of a landed event says of an answer, with as much of its text as there is room for in bytes; nothing
+/// where the work is done.
+pub(super) fn header_of(outcome: &Outcome, room: usize) -> Option<String> {
+    let bare = Told::of(outcome, 0)?.to_json();
+    let told = Told::of(outcome, room.saturating_sub(bare.len()))?;
+    Some(told.to_json())
 }
 
 /// The answer that such a header tells, if it tells one.
@@ -60,15 +95,18 @@ fn original(landed: &Event) -> Event {
 }
 
 impl Told {
-    fn of(outcome: &Outcome) -> Option<Self> {
+    /// The answer; its text takes at most so many bytes as [`Self::to_json`] writes it.
+    fn of(outcome: &Outcome, room: usize) -> Option<Self> {
         Some(match outcome {
             Outcome::Done => return None,
-            Outcome::Skip { reason } => Self::Skip(short(reason)),
+            Outcome::Skip { reason } => Self::Skip(short(reason, room)),
             Outcome::Failed { class, error, after } => {
                 let after_ms = after.map(|after| after.as_millis().min(u64::MAX.into()) as u64);
-                Self::Failed { class: *class, error: short(error), after_ms }
+                Self::Failed { class: *class, error: short(error, room), after_ms }
             }
-            Outcome::Dead { class, error } => Self::Dead { class: *class, error: short(error) },
+            Outcome::Dead { class, error } => {
+                Self::Dead { class: *class, error: short(error, room) }
+            }
         })
     }
 
@@ -97,9 +135,24 @@ impl From<Told> for Outcome {
     }
 }
 
-fn short(text: &str) -> String {
-    let end = (0..=ERROR_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    text[..end.unwrap_or(0)].to_owned()
+/// The beginning of a text, at most so many bytes when it is written.
+fn short(text: &str, room: usize) -> String {
+    let mut left = room;
+    let fits = |(start, c): &(usize, char)| {
+        let after = left.checked_sub(written(*c));
+        left = after.unwrap_or_default();
+        after.is_some() && start + c.len_utf8() <= ERROR_BYTES
+    };
+    text.char_indices().take_while(fits).map(|(_, c)| c).collect()
+}
+
+/// How many bytes [`Told::to_json`] makes of a character.
+fn written(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\u{8}' | '\t' | '\n' | '\u{c}' | '\r' => 2,
+        c if c.is_control() => 6,
+        c => c.len_utf8(),
+    }
 }
 
 /// The consumer's handler, given landed events as their publisher knew them.
@@ -150,7 +203,7 @@ mod tests {
             after: Some(Duration::from_secs(2)),
         };
         let landed = land("mailer", event.clone(), Some(&failed));
-        assert!(crate::limits::Limits::default().landing().check(&landed).is_ok());
+        assert!(Limits::default().landing().check(&landed).is_ok());
         assert_eq!(told(&landed), Some(failed));
         let back = original(&Event::stored(landed.id(EventId::fresh()), Utc::now()));
         assert_eq!((back.id, back.headers), (event.id, event.headers));
@@ -161,8 +214,56 @@ mod tests {
         let error: String = (0..=0x9f_u32).filter_map(char::from_u32).collect();
         let dead = Outcome::Dead { class: ErrorClass::Permanent, error };
         let landed = land("mailer", NewEvent::bytes("a.b", vec![]), Some(&dead));
-        assert!(crate::limits::Limits::default().landing().check(&landed).is_ok());
+        assert!(Limits::default().landing().check(&landed).is_ok());
         assert_eq!(told(&landed), Some(dead));
+    }
+
+    /// With so many bytes of headers.
+    fn laden(bytes: usize) -> NewEvent {
+        NewEvent::bytes("a.b", vec![]).header("x", "v".repeat(bytes - 1))
+    }
+
+    #[test]
+    fn of_an_error_as_much_travels_as_the_events_own_headers_leave_room_for() {
+        let limits = Limits::default().landing();
+        let most = limits.headers_bytes - "mailer".len() - LANDING_BYTES;
+        let mixed: String = (0..=0x9f_u32).filter_map(char::from_u32).chain(['€']).collect();
+        for error in ["\u{1b}".repeat(1000), mixed.repeat(5)] {
+            for bytes in [12 << 10, 13 << 10, 15 << 10, most - 500, most - 1, most] {
+                let (class, after) = (ErrorClass::Transient, Some(Duration::from_secs(1)));
+                let failed = Outcome::Failed { class, error: error.clone(), after };
+                let landed = land("mailer", laden(bytes), Some(&failed));
+                assert!(limits.check(&landed).is_ok(), "{bytes}");
+                let Some(Outcome::Failed { error: told, after: Some(_), .. }) = told(&landed)
+                else {
+                    panic!("{landed:?}")
+                };
+                assert!(error.starts_with(&told), "{told:?}");
+                let left = limits.headers_bytes - bytes_of(&landed.headers);
+                assert!(told == error || left < 6, "{left} of {bytes} are left after {told:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_for_the_longest_answer_without_its_text_does_not_begin() {
+        let most = Limits::default().headers_bytes - "mailer".len() - LANDING_BYTES;
+        let room = |bytes| has_room("mailer", &Event::stored(laden(bytes), Utc::now()));
+        assert!(room(most).is_ok());
+        assert_eq!(room(most + 1).unwrap_err().kind(), Kind::InvalidHeaders);
+        let mut longest = 0;
+        for class in ErrorClass::ALL {
+            let error = "no".to_owned();
+            let after = Some(Duration::MAX);
+            let failed = Outcome::Failed { class, error: error.clone(), after };
+            let skip = Outcome::Skip { reason: error.clone() };
+            for outcome in [failed, Outcome::Dead { class, error }, skip] {
+                longest = longest.max(header_of(&outcome, 0).unwrap().len());
+                let landed = land("mailer", laden(most), Some(&outcome));
+                assert!(Limits::default().landing().check(&landed).is_ok(), "{outcome:?}");
+            }
+        }
+        assert_eq!(longest, BARE.len());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One batch of messages on its way through the inbox: decides, and does nothing else.
 
-use super::landed::land;
+use super::landed::{has_room, land};
 use crate::broker::cloudevents::Binding;
 use crate::broker::{Arrived, Foreign, Incoming, Malformed, Settle, Tag, event_id};
 use crate::error::{Error, Kind, Result};
@@ -86,7 +86,8 @@ impl Meeting {
         binding: &Binding,
         foreign: &Foreign,
     ) -> Self {
-        let arrivals = messages.iter().map(|message| arrival(message, binding, foreign)).collect();
+        let arrival = |message| arrival(&consumer, message, binding, foreign);
+        let arrivals = messages.iter().map(arrival).collect();
         Self { consumer, arrivals, at_broker: false }
     }
 
@@ -292,8 +293,12 @@ fn died_of(why: &Malformed) -> Outcome {
     Outcome::Dead { class: why.class(), error: why.to_string() }
 }
 
-fn arrival(message: &Incoming, binding: &Binding, foreign: &Foreign) -> Arrival {
-    let (event, source, id, malformed) = match message.event(binding, foreign) {
+fn arrival(consumer: &str, message: &Incoming, binding: &Binding, foreign: &Foreign) -> Arrival {
+    let arrived = message.event(binding, foreign).and_then(|arrived| {
+        let room = has_room(consumer, &arrived.event);
+        room.map(|()| arrived).map_err(|error| Malformed::new(error.to_string()))
+    });
+    let (event, source, id, malformed) = match arrived {
         Ok(Arrived { event, source, id, .. }) => (event, source, id, None),
         Err(why) => {
             let id = message.fingerprint();

@@ -125,6 +125,38 @@ fn what_is_too_large_for_the_log_is_left_to_the_brokers_dead_letters() {
     );
 }
 
+fn laden(bytes: usize) -> Incoming {
+    let mut message = message(1, "a");
+    message.headers.push(("x".into(), "v".repeat(bytes)));
+    message
+}
+
+#[test]
+fn an_event_with_many_headers_lands_however_long_its_error_is_written() {
+    let mut meeting = meeting(&[laden(12 << 10)]);
+    meeting.met(vec![Met::New]);
+    let error = "\u{1b}".repeat(1000);
+    let failed = Outcome::Failed { class: ErrorClass::Transient, error, after: None };
+    meeting.settle(0, failed);
+    assert_eq!(landings(&meeting).len(), 1);
+    assert_eq!(meeting.settled(), [(Tag(1), Settle::Done)]);
+}
+
+#[test]
+fn an_event_that_leaves_no_room_to_land_is_seen_by_no_handler() {
+    // An event still, by its limits; with what landing adds it would be none.
+    let message = laden((16 << 10) - 110);
+    assert!(message.event(&Binding::AMQP, &Foreign::default()).is_ok());
+    let mut meeting = meeting(&[message]);
+    meeting.met(vec![Met::New]);
+    assert_eq!(meeting.next(), None);
+    let Some(Outcome::Dead { error, .. }) = meeting.malformed() else { panic!("it is an event") };
+    assert!(error.contains("R0014"), "{error}");
+    assert!(
+        matches!(&meeting.settled()[..], [(Tag(1), Settle::Dead { reason })] if reason.contains("R0014"))
+    );
+}
+
 #[test]
 fn what_waits_since_an_earlier_part_of_the_batch_holds_what_is_asked_about_later() {
     let mut meeting = meeting(&[message(1, "a"), message(2, "a")]);

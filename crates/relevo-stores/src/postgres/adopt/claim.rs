@@ -6,10 +6,9 @@
 
 use super::super::publish::insert_landed;
 use super::super::record::shown;
-use super::super::session::{Session, Tx, args};
+use super::super::session::{Session, Tx, args, in_one_trip};
 use super::Adopted;
 use bytes::Bytes;
-use futures::future::try_join;
 use relevo_core::event::{lane_of, order_key};
 use relevo_core::outbox::adopt::{Failure, Fit, Harvest, Pending, RawRow, Unfit, sort_out};
 use relevo_core::{Result, telemetry};
@@ -124,9 +123,12 @@ impl Adopted {
         let rows = harvest.fit.iter().map(|fit| (fit.row.as_str(), fit.event.id.0));
         let events: Vec<_> =
             harvest.fit.iter().map(|Fit { event, created_at, .. }| (event, *created_at)).collect();
-        let claimed = try_join(self.remember(session, rows), insert_landed(session, &events));
-        tx.commit_with(claimed).await?;
-        Ok(())
+        let claimed = async {
+            let (remembered, landed) =
+                in_one_trip(self.remember(session, rows), insert_landed(session, &events)).await?;
+            remembered.and(landed)
+        };
+        tx.commit_with(claimed).await
     }
 
     /// Which event a row is.
