@@ -110,7 +110,8 @@ fn producer(bootstrap: &str, window: usize) -> Result<FutureProducer> {
     let mut client = kafka_client(bootstrap);
     client.set("enable.idempotence", "true").set("acks", "all");
     client.set("partitioner", "murmur2_random").set("linger.ms", "0");
-    client.set("queue.buffering.max.messages", (window + 1000).to_string());
+    // A message counts until the last of those is reported that are reported with it.
+    client.set("queue.buffering.max.messages", (2 * window + 1000).to_string());
     Ok(client.create()?)
 }
 

@@ -374,10 +374,15 @@ impl KafkaConfig {
             .set("message.timeout.ms", millis(self.ack_timeout, 1))
             .set("message.max.bytes", self.max_message_bytes.to_string())
             .set("batch.size", batch)
-            // The window bounds it; the client's own limit is above.
-            .set("queue.buffering.max.messages", (self.max_in_flight + 1000).to_string())
+            // The window bounds it; the client's own limit is above. Messages whose reports are handed out together count
+            // there until the last of these is.
+            .set("queue.buffering.max.messages", self.queue_messages().to_string())
             .set("queue.buffering.max.kbytes", (self.queue_bytes() >> 10).to_string());
         client
+    }
+
+    fn queue_messages(&self) -> usize {
+        self.max_in_flight.saturating_mul(2).saturating_add(1000).min(i32::MAX as usize)
     }
 
     fn queue_bytes(&self) -> usize {
