@@ -9,16 +9,27 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{Confirmation, Connection, ConnectionProperties};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use std::future::{Future, IntoFuture};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 
 /// Ends when a message is confirmed.
 pub(crate) type Confirming = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
+/// A channel is a process of RabbitMQ's, which has no more than one core: one channel alone would be half as fast.
+const CHANNELS: usize = 20;
+
+/// Which of so many parts a key belongs to.
+pub(super) fn part_of(key: &str, parts: usize) -> usize {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish() as usize % parts
+}
+
 enum Client {
     Null,
     Nats(jetstream::Context, String),
-    /// The connection lives as long as its channel is used.
-    RabbitMq(#[allow(dead_code, reason = "kept open")] Connection, lapin::Channel, String),
+    /// The connection lives as long as its channels are used.
+    RabbitMq(#[allow(dead_code, reason = "kept open")] Connection, Vec<lapin::Channel>, String),
     Kafka(FutureProducer, String),
 }
 
@@ -38,9 +49,13 @@ impl Bare {
             }
             Sink::RabbitMq { url, name, .. } => {
                 let connection = Connection::connect(url, ConnectionProperties::default()).await?;
-                let channel = connection.create_channel().await?;
-                channel.confirm_select(ConfirmSelectOptions::default()).await?;
-                Client::RabbitMq(connection, channel, name.clone())
+                let mut channels = Vec::new();
+                for _ in 0..CHANNELS {
+                    let channel = connection.create_channel().await?;
+                    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+                    channels.push(channel);
+                }
+                Client::RabbitMq(connection, channels, name.clone())
             }
             Sink::Kafka { bootstrap, topic } => {
                 Client::Kafka(producer(bootstrap, sink.window())?, topic.clone())
@@ -64,7 +79,11 @@ impl Bare {
                 let ack = jetstream.publish_with_headers(subject, message.nats(), payload).await?;
                 Box::pin(async move { Ok(ack.into_future().await.map(drop)?) })
             }
-            Client::RabbitMq(_, channel, exchange) => rabbitmq(channel, exchange, message).await?,
+            Client::RabbitMq(_, channels, exchange) => {
+                // A key's messages stay in order on one channel.
+                let channel = &channels[part_of(&message.key, channels.len())];
+                rabbitmq(channel, exchange, message).await?
+            }
             Client::Kafka(producer, topic) => kafka(producer, topic, message)?,
         })
     }

@@ -151,6 +151,10 @@ impl Publisher for Counting {
         self.inner.as_ref().map_or(usize::MAX, |inner| inner.largest_wave())
     }
 
+    fn window(&self) -> Option<usize> {
+        self.inner.as_ref().and_then(|inner| inner.window())
+    }
+
     async fn close(&self) {
         if let Some(inner) = &self.inner {
             inner.close().await;

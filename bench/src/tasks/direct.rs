@@ -1,5 +1,6 @@
 //! Effects done once by handlers, against a bare loop of the same transactions with the same batch.
 
+use super::bare::part_of;
 use super::effects::{BATCH, Driver, EFFECT, Effected, Effects, open_sqlite};
 use super::rows::{self, Pages, Row};
 use super::{Outcome, Plan};
@@ -8,7 +9,6 @@ use relevo::postgres::{Deadpool, PostgresStore};
 use relevo::sqlite::{SqliteStore, SyncDirect};
 use relevo::{Direct, Relay, Subscription};
 use rusqlite::params;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -72,9 +72,7 @@ async fn bare_postgres(url: &str, loops: usize) -> Result<()> {
 async fn hand_out(mut pages: Pages, rows_of: Vec<mpsc::Sender<Row>>) -> Result<()> {
     while let Some(page) = pages.recv().await {
         for row in page? {
-            let mut hasher = DefaultHasher::new();
-            row.message.key.hash(&mut hasher);
-            let number = hasher.finish() as usize % rows_of.len();
+            let number = part_of(&row.message.key, rows_of.len());
             if rows_of[number].send(row).await.is_err() {
                 return Ok(());
             }

@@ -94,7 +94,7 @@ impl Drained {
         let seen = Seen::new(judge, wanted);
         let (counting, mut watched) = Counting::new(sink.publisher()?, poisoned, seen);
         let mut config = RelayConfig::default();
-        config.concurrency = with.concurrency.unwrap_or(config.concurrency);
+        config.concurrency = with.concurrency;
         let start = Instant::now();
         let relay = Relay::on(store)
             .subscribe_with(Subscription::new(name), config, ToBroker::new(counting))

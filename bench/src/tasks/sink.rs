@@ -93,6 +93,10 @@ impl Publisher for Adapter {
         self.0.largest_wave()
     }
 
+    fn window(&self) -> Option<usize> {
+        self.0.window()
+    }
+
     async fn close(&self) {
         self.0.close().await;
     }

@@ -5,12 +5,13 @@ use super::sink::Sink;
 use super::{Outcome, Task};
 use crate::judge;
 use anyhow::{Result, ensure};
+use deadpool_postgres::{Manager, Object, Pool};
 use futures::future::try_join_all;
 use relevo::postgres::PostgresOutbox;
 use relevo::{NewEvent, PublishIn};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::{Client, NoTls};
 
 /// What a business transaction has beside its own two statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,9 +55,11 @@ pub(super) async fn run(
     };
     let each = transactions.div_ceil(connections as u64);
     let written = Written::until_now(url).await?;
+    let pool = pool(url, connections)?;
     let mut writers = Vec::new();
     for number in 0..connections {
-        writers.push(Writer::new(connect(url).await?, number as u64, bytes, extra).await?);
+        let (client, outbox) = (pool.get().await?, PostgresOutbox::new().prepared());
+        writers.push(Writer { client, outbox, number: number as u64, bytes, extra });
     }
     let start = Instant::now();
     try_join_all(writers.into_iter().map(|writer| tokio::spawn(writer.write(each))))
@@ -69,6 +72,11 @@ pub(super) async fn run(
         outcome.add_costs(&relay.stop().await?);
     }
     Ok(outcome)
+}
+
+fn pool(url: &str, connections: usize) -> Result<Pool> {
+    let manager = Manager::new(url.parse()?, NoTls);
+    Ok(Pool::builder(manager).max_size(connections).build()?)
 }
 
 fn relay(url: &str, beside: Beside, subscription: String) -> Task {
@@ -119,29 +127,21 @@ impl Written {
     }
 }
 
+const CHANGE: &str = "UPDATE account SET balance = balance + 1 WHERE id = $1";
+const ORDER: &str = "INSERT INTO orders (account, amount) VALUES ($1, $2)";
+const BARE: &str =
+    "INSERT INTO bare (id, topic, key, headers, payload) VALUES ($1, $2, $3, $4, $5)";
+
+/// A service's connection, from a pool that keeps prepared statements.
 struct Writer {
-    client: Client,
-    change: Statement,
-    order: Statement,
-    insert: Statement,
+    client: Object,
+    outbox: PostgresOutbox,
     number: u64,
     bytes: usize,
     extra: Extra,
 }
 
 impl Writer {
-    async fn new(client: Client, number: u64, bytes: usize, extra: Extra) -> Result<Writer> {
-        let change =
-            client.prepare("UPDATE account SET balance = balance + 1 WHERE id = $1").await?;
-        let order = client.prepare("INSERT INTO orders (account, amount) VALUES ($1, $2)").await?;
-        let insert = client
-            .prepare(
-                "INSERT INTO bare (id, topic, key, headers, payload) VALUES ($1, $2, $3, $4, $5)",
-            )
-            .await?;
-        Ok(Writer { client, change, order, insert, number, bytes, extra })
-    }
-
     async fn write(mut self, transactions: u64) -> Result<()> {
         for n in 0..transactions {
             self.transaction(n).await?;
@@ -154,18 +154,18 @@ impl Writer {
         let payload = judge::payload(account as u32, n, self.bytes);
         let key = format!("account-{account}");
         let mut tx = self.client.transaction().await?;
-        tx.execute(&self.change, &[&account]).await?;
-        tx.execute(&self.order, &[&account, &(n as i64)]).await?;
+        tx.execute(&tx.prepare_cached(CHANGE).await?, &[&account]).await?;
+        tx.execute(&tx.prepare_cached(ORDER).await?, &[&account, &(n as i64)]).await?;
         match self.extra {
             Extra::Nothing => {}
             Extra::Publish => {
-                let event = NewEvent::bytes(TOPIC, payload).key(key);
-                PostgresOutbox::new().publish(&mut tx, event).await?;
+                self.outbox.publish(&mut tx, NewEvent::bytes(TOPIC, payload).key(key)).await?;
             }
             Extra::Insert | Extra::InsertAndNotify => {
                 let id = relevo::EventId::fresh().0;
                 let headers = serde_json::json!({});
-                tx.execute(&self.insert, &[&id, &TOPIC, &key, &headers, &payload.as_ref()]).await?;
+                let insert = tx.prepare_cached(BARE).await?;
+                tx.execute(&insert, &[&id, &TOPIC, &key, &headers, &payload.as_ref()]).await?;
                 if self.extra == Extra::InsertAndNotify {
                     tx.batch_execute("NOTIFY bench").await?;
                 }

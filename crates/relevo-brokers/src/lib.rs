@@ -22,3 +22,5 @@ mod span;
 pub mod stdout;
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
 mod turns;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod window;

@@ -42,6 +42,7 @@ mutants! {
     NoFloor = "late rows are looked for from the log's beginning on";
     ReaderPerLane = "each lane is read by itself, though others stand in step with it";
     CarriesSeqOver = "the last seq of a window is carried over into the next";
+    CutIsForgotten = "a page that is cut where other lanes stand counts as read to its end";
     DropsRestOfWindow = "what a full page leaves of its window is forgotten";
     RebaseComparesXids = "transaction ids of another cluster are compared with those of this one";
     RewindComparesXids = "a rewind forgets what waits, by transaction ids of another cluster";
@@ -79,6 +80,7 @@ mutants! {
     RecordBeforeEffect = "the cursor is recorded before the effect commits";
     EffectOutsideRecord = "the effect commits before, and apart from, the record";
     NoUndo = "a failed event's writes stay in the shared transaction";
+    KeepsSpoilt = "a shared transaction without savepoints goes on after a failed event, whose writes stay";
     DeadLetterDropped = "an event that failed for good leaves no dead letter";
     DeathNotCounted = "a dead letter is written and raises no counter";
     DeadStaysParked = "a dead letter is written and its event goes on waiting";

@@ -49,7 +49,7 @@ async fn relay_with(url: &str, member: &str, connections: usize, handler: Slow) 
     let mut config = RelayConfig::default();
     config.lease = LEASE;
     config.batch = 1;
-    config.concurrency = connections;
+    config.concurrency = Some(connections);
     let destination = Arc::new(Direct::new(driver, handler));
     let member = MemberId(member.into());
     run::start(Arc::new(store), Subscription::new("s"), config, destination, member).await.unwrap()

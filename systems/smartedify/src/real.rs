@@ -296,6 +296,10 @@ impl Publisher for Troubled {
         self.publisher.largest_wave()
     }
 
+    fn window(&self) -> Option<usize> {
+        self.publisher.window()
+    }
+
     async fn close(&self) {
         self.publisher.close().await;
     }

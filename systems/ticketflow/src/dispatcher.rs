@@ -102,6 +102,10 @@ impl<P: Publisher> Publisher for Gated<P> {
         self.publisher.largest_wave()
     }
 
+    fn window(&self) -> Option<usize> {
+        self.publisher.window()
+    }
+
     async fn close(&self) {
         self.publisher.close().await;
     }
@@ -142,6 +146,10 @@ impl<P: Publisher> Publisher for Measured<P> {
         self.publisher.largest_wave()
     }
 
+    fn window(&self) -> Option<usize> {
+        self.publisher.window()
+    }
+
     async fn close(&self) {
         self.publisher.close().await;
     }
@@ -175,6 +183,10 @@ mod tests {
             None
         }
 
+        fn window(&self) -> Option<usize> {
+            Some(7)
+        }
+
         fn largest_wave(&self) -> usize {
             3
         }
@@ -185,6 +197,7 @@ mod tests {
         let measured = Measured { publisher: Stores, clock: Clock::default() };
         let gated = Gated::new(measured, watch::channel(true).1);
         assert_eq!((gated.publish_limit(), gated.largest_wave()), (None, 3));
+        assert_eq!(gated.window(), Some(7));
     }
 
     #[tokio::test]

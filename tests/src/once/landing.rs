@@ -179,6 +179,10 @@ impl Publisher for AnyPublisher {
     fn largest_wave(&self) -> usize {
         self.0.largest_wave()
     }
+
+    fn window(&self) -> Option<usize> {
+        self.0.window()
+    }
 }
 
 /// What handlers publish goes to the same broker, and so to the same consumer.

@@ -389,6 +389,10 @@ impl Publisher for KafkaPublisher {
         })
     }
 
+    fn window(&self) -> Option<usize> {
+        Some(self.config.max_in_flight)
+    }
+
     async fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let mut slot = self.slot.lock().await;

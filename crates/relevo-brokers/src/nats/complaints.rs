@@ -47,13 +47,19 @@ impl Complaints {
         last(&self.said(), since)
     }
 
-    /// Waits until publishing to a subject is called forbidden, after that moment.
-    pub(super) async fn publishing_is_forbidden(&self, subject: &str, since: Instant) {
-        let look = |said: &Said| {
-            let when = said.unpublished.get(subject)?;
-            (*when >= since).then_some(())
-        };
-        self.until(look).await;
+    /// Waits until publishing to one of these subjects is called forbidden, after that moment.
+    pub(super) async fn publishing_is_forbidden<'s, S: Iterator<Item = &'s str>>(
+        &self,
+        subjects: impl Fn() -> S,
+        since: Instant,
+    ) {
+        let forbids = |said: &Said| subjects().any(|subject| said.forbids(subject, since));
+        self.until(|said| (!said.unpublished.is_empty() && forbids(said)).then_some(())).await;
+    }
+
+    /// Was publishing to this subject called forbidden, after that moment?
+    pub(super) fn has_forbidden(&self, subject: &str, since: Instant) -> bool {
+        self.said().forbids(subject, since)
     }
 
     /// Waits until anything is called forbidden, after that moment.
@@ -75,6 +81,12 @@ impl Complaints {
 
     fn said(&self) -> MutexGuard<'_, Said> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Said {
+    fn forbids(&self, subject: &str, since: Instant) -> bool {
+        self.unpublished.get(subject).is_some_and(|when| *when >= since)
     }
 }
 
@@ -102,7 +114,10 @@ mod tests {
         let before = Instant::now();
         complaints.note(r#"Permissions Violation for Publish to "a.b""#.into());
         let about = |subject: &'static str, since| {
-            complaints.publishing_is_forbidden(subject, since).now_or_never().is_some()
+            let told = complaints.publishing_is_forbidden(|| [subject].into_iter(), since);
+            let told = told.now_or_never().is_some();
+            assert_eq!(told, complaints.has_forbidden(subject, since));
+            told
         };
         assert!(about("a.b", before));
         assert!(!about("a.c", before));

@@ -43,9 +43,18 @@ impl Connection {
         Arc::ptr_eq(&self.complaints, &other.complaints)
     }
 
-    /// Waits until the server says that nothing may be published to a subject: it answers that in no other way.
-    pub(super) async fn publishing_is_forbidden(&self, subject: &str, since: Instant) {
-        self.complaints.publishing_is_forbidden(subject, since).await;
+    /// Waits until the server says that nothing may be published to one of these subjects: it answers that in no other way.
+    pub(super) async fn publishing_is_forbidden<'s, S: Iterator<Item = &'s str>>(
+        &self,
+        subjects: impl Fn() -> S,
+        since: Instant,
+    ) {
+        self.complaints.publishing_is_forbidden(subjects, since).await;
+    }
+
+    /// Did the server say that nothing may be published to a subject?
+    pub(super) fn has_forbidden(&self, subject: &str, since: Instant) -> bool {
+        self.complaints.has_forbidden(subject, since)
     }
 
     /// Why nothing came, with what the server did not permit meanwhile.

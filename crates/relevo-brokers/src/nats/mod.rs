@@ -3,7 +3,7 @@
 //! - `config`: servers, credentials, TLS, limits; what a consumer is
 //! - `connect`, `tls`, `complaints`: one connection that never mends itself behind our back
 //! - `subject`, `headers`: an event as a NATS message
-//! - `publisher`, `answer`: publishing, and what an answer means
+//! - `publisher`, `wave`, `answer`: publishing, and what an answer means
 //! - `subscriber`, `receiver`, `pull`, `delivery`, `dead_letters`, `unreadable`: consuming
 //! - [`topology`]: streams and consumers as data
 
@@ -24,6 +24,7 @@ mod subscriber;
 mod tls;
 pub mod topology;
 mod unreadable;
+mod wave;
 
 pub use config::NatsConfig;
 pub use publisher::NatsPublisher;

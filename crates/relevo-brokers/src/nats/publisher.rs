@@ -1,23 +1,24 @@
 use super::answer::{self, refused};
 use super::config::NatsConfig;
 use super::connect::{Connection, connect, no_jetstream};
+use super::wave::{Answer, Wave};
 use super::{NAME, capabilities, headers, subject};
+use crate::window::Window;
 use async_nats::client::RequestErrorKind;
 use async_nats::{Request, RequestError, Subject};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt};
 use relevo_core::broker::{Capabilities, Confirm, Publisher};
 use relevo_core::error::{ErrorClass, Result};
 use relevo_core::event::Event;
 use std::error::Error as _;
 use std::pin::pin;
 use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 use tokio::sync::oneshot::error::RecvError;
-use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
-
-/// What the bytes of the window are counted in.
-const BLOCK: usize = 1 << 10;
+use tokio::time::sleep_until;
 
 /// A publisher subscribes to nothing but its answers.
 const BUFFERED: usize = 16;
@@ -93,38 +94,74 @@ impl NatsPublisher {
         }
     }
 
-    async fn send(&self, connection: &Connection, event: &Event) -> Confirm {
-        let subject = match subject::of(&event.topic, self.config.subject_prefix.as_deref()) {
-            Ok(subject) => Subject::from(subject),
-            Err(why) => return refused(ErrorClass::Poison, why),
-        };
-        let _room = self.window.enter(event.payload.len()).await;
+    /// All of it is sent, then heard together. What has no answer within the limit is unknown, whatever others are told.
+    async fn send(&self, connection: &Connection, events: &[&Event]) -> Vec<Confirm> {
         if !connection.is_up() {
-            return Confirm::Down { error: "the connection was lost before it was sent".into() };
+            return unsent_all(events, "the connection was lost before it was sent");
         }
-        let headers = headers::of(event, &self.config.source, self.config.stream.as_deref());
-        let request = Request::new().payload(event.payload.clone()).headers(headers).timeout(None);
-        let began = Instant::now();
-        let sent = connection.client.send_request(subject.clone(), request);
-        let mut answering = pin!(tokio::time::timeout(self.config.ack_timeout, sent));
-        let answered = tokio::select! {
-            biased;
-            answered = &mut answering => answered,
-            () = connection.publishing_is_forbidden(&subject, began) => {
-                // That may have been said of another message: one that was let through has its answer under way.
-                match tokio::time::timeout(GRACE, answering).await {
-                    Ok(answered) => answered,
-                    Err(_) => return refused(ErrorClass::Transient, forbidden(&subject)),
+        let prefix = self.config.subject_prefix.as_deref();
+        let subject = |event: &&Event| subject::of(&event.topic, prefix).map(Subject::from);
+        let mut wave = Wave::of(events.iter().map(subject));
+        let all_heard = self.hear(connection, events, &mut wave).await;
+        let deserted = wave.deserted();
+        let reasons = deserted.iter().map(|subject| self.nobody_answers(connection, subject));
+        for (subject, reason) in deserted.iter().zip(join_all(reasons).await) {
+            wave.tell(subject, &reason);
+        }
+        let silence = match all_heard {
+            true => Confirm::Unknown { error: "no answer was kept for it".into() },
+            false => self.silence(connection, wave.began).await,
+        };
+        wave.confirms(&silence)
+    }
+
+    /// Takes in the answers until all are there, or the limit is reached: false then.
+    async fn hear(&self, connection: &Connection, events: &[&Event], wave: &mut Wave) -> bool {
+        let requests = wave.open().map(|(at, subject)| {
+            let (subject, event) = (subject.clone(), events[at]);
+            async move { (at, self.request(connection, subject, event).await) }
+        });
+        let mut answers: FuturesUnordered<_> = requests.collect();
+        let (began, limit) = (wave.began, wave.began + self.config.ack_timeout);
+        let mut pause = pin!(sleep_until(limit.into()));
+        let mut in_grace = false;
+        loop {
+            let waiting = || wave.open().map(|(_, subject)| subject.as_str());
+            tokio::select! {
+                biased;
+                answer = answers.next() => match answer {
+                    Some((at, answer)) => wave.take(at, answer),
+                    None => return true,
+                },
+                () = connection.publishing_is_forbidden(waiting, began), if !in_grace => {
+                    // That may have been said of another message: one that was let through has its answer under way.
+                    in_grace = true;
+                    pause.as_mut().reset((Instant::now() + GRACE).min(limit).into());
+                }
+                () = &mut pause => {
+                    if in_grace {
+                        refuse_forbidden(connection, wave);
+                    }
+                    if wave.open().next().is_none() {
+                        return true;
+                    }
+                    if Instant::now() >= limit {
+                        return false;
+                    }
+                    in_grace = false;
+                    pause.as_mut().reset(limit.into());
                 }
             }
-        };
-        match answered {
-            Ok(Ok(message)) => answer::confirm(&message.payload),
-            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => {
-                self.nobody_answers(connection, &subject).await
-            }
-            Ok(Err(error)) => unsent(&error),
-            Err(_) => self.silence(connection, began).await,
+        }
+    }
+
+    async fn request(&self, connection: &Connection, subject: Subject, event: &Event) -> Answer {
+        let headers = headers::of(event, &self.config.source, self.config.stream.as_deref());
+        let request = Request::new().payload(event.payload.clone()).headers(headers).timeout(None);
+        match connection.client.send_request(subject, request).await {
+            Ok(message) => Answer::Told(answer::confirm(&message.payload)),
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => Answer::Nobody,
+            Err(error) => Answer::Told(unsent(&error)),
         }
     }
 
@@ -175,6 +212,20 @@ impl NatsPublisher {
     }
 }
 
+/// What waits for an answer that will not come is refused.
+fn refuse_forbidden(connection: &Connection, wave: &mut Wave) {
+    let is_forbidden = |subject: &&Subject| connection.has_forbidden(subject, wave.began);
+    let waiting = wave.open().map(|(_, subject)| subject).filter(is_forbidden).cloned();
+    for subject in waiting.collect::<Vec<_>>() {
+        let refusal = refused(ErrorClass::Transient, forbidden(&subject));
+        wave.tell(&subject, &refusal);
+    }
+}
+
+fn unsent_all(events: &[&Event], why: &str) -> Vec<Confirm> {
+    vec![Confirm::Down { error: why.to_owned() }; events.len()]
+}
+
 fn forbidden(subject: &str) -> String {
     format!("the user may not publish to {subject}: it needs that permission")
 }
@@ -205,12 +256,25 @@ impl Publisher for NatsPublisher {
     }
 
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
-        match self.connection().await {
-            Ok(connection) => {
-                join_all(events.iter().map(|event| self.send(&connection, event))).await
-            }
-            Err(error) => events.iter().map(|_| Confirm::Down { error: error.clone() }).collect(),
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
+            Err(error) => return unsent_all(events, &error),
+        };
+        let mut confirms = Vec::with_capacity(events.len());
+        let mut rest = events;
+        while !rest.is_empty() {
+            let sizes = rest.iter().map(|event| event.payload.len());
+            let (wave, after) = rest.split_at(self.window.fit(sizes));
+            rest = after;
+            let bytes = wave.iter().map(|event| event.payload.len()).sum();
+            let _room = self.window.room(wave.len(), bytes).await;
+            confirms.extend(self.send(&connection, wave).await);
         }
+        confirms
+    }
+
+    fn window(&self) -> Option<usize> {
+        Some(self.config.max_in_flight)
     }
 
     async fn close(&self) {
@@ -218,45 +282,10 @@ impl Publisher for NatsPublisher {
         slot.closed = true;
         let connection = slot.connection.take();
         drop(slot);
-        let drained = tokio::time::timeout(self.config.ack_timeout, self.window.drained()).await;
+        let drained = tokio::time::timeout(self.config.ack_timeout, self.window.empty()).await;
         if drained.is_err() {
             tracing::warn!("closed with messages under way whose fate is unknown");
         }
         drop(connection);
-    }
-}
-
-/// Bounds what is under way, over all batches together.
-struct Window {
-    messages: Semaphore,
-    blocks: Semaphore,
-    most: (u32, u32),
-}
-
-type Room<'w> = (Option<SemaphorePermit<'w>>, Option<SemaphorePermit<'w>>);
-
-impl Window {
-    fn new(messages: usize, bytes: usize) -> Self {
-        let bounded =
-            |count: usize| u32::try_from(count).unwrap_or(u32::MAX >> 4).min(u32::MAX >> 4);
-        let most = (bounded(messages), bounded(bytes.div_ceil(BLOCK)));
-        Self {
-            messages: Semaphore::new(most.0 as usize),
-            blocks: Semaphore::new(most.1 as usize),
-            most,
-        }
-    }
-
-    /// Waits for room. A message larger than the whole window travels alone.
-    async fn enter(&self, bytes: usize) -> Room<'_> {
-        let blocks = u32::try_from(bytes.div_ceil(BLOCK)).unwrap_or(u32::MAX);
-        // The semaphores are never closed; without a permit it would still be right to send.
-        let message = self.messages.acquire().await.ok();
-        (message, self.blocks.acquire_many(blocks.clamp(1, self.most.1)).await.ok())
-    }
-
-    /// Waits until nothing is under way.
-    async fn drained(&self) {
-        drop(self.messages.acquire_many(self.most.0).await);
     }
 }

@@ -3,7 +3,7 @@
 //! - `config`: where to and how
 //! - `connect`, `socket`: connections with TLS, within a limit, and the end of those that are given up
 //! - `headers`: an event as properties and headers, and back
-//! - `publisher`, `window`, `answer`: confirms, how many may be missing, what each means
+//! - `publisher`, `answer`: confirms, and what each means
 //! - `subscriber`, `receiver`, `prefetch`: deliveries, settled last, and how many may be unsettled
 //! - `topology`: exchanges, queues and bindings as data
 
@@ -19,7 +19,6 @@ mod receiver;
 mod socket;
 mod subscriber;
 pub mod topology;
-mod window;
 
 pub use config::RabbitMqConfig;
 pub use publisher::RabbitMqPublisher;

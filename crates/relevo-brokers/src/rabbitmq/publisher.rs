@@ -1,8 +1,8 @@
 use super::answer::{self, Blame, refused, too_large};
 use super::config::RabbitMqConfig;
 use super::connect::{Link, confirming, connect, reason};
-use super::window::Window;
 use super::{NAME, capabilities, headers};
+use crate::window::Window;
 use async_trait::async_trait;
 use futures::stream::{FuturesUnordered, StreamExt};
 use lapin::message::BasicReturnMessage;
@@ -452,6 +452,10 @@ impl Publisher for RabbitMqPublisher {
             answers.extend(self.send(chunk).await);
         }
         answers
+    }
+
+    fn window(&self) -> Option<usize> {
+        Some(self.config.window)
     }
 
     async fn close(&self) {

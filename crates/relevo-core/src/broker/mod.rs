@@ -130,6 +130,12 @@ pub trait Publisher: Send + Sync + 'static {
         usize::MAX
     }
 
+    /// Most messages without their answer, over all batches, where messages travel together up to such a window. So many
+    /// lanes hand over at once as it has room for, unless the configuration says otherwise.
+    fn window(&self) -> Option<usize> {
+        None
+    }
+
     /// Hands over what is still on its way and ends the connection. Publishing afterwards is `Down`.
     async fn close(&self) {}
 }
@@ -156,6 +162,6 @@ mod tests {
         let publishes = Capabilities { publishes: true, ..Capabilities::default() };
         assert_eq!(Plain.capabilities(), publishes);
         assert_eq!(Plain.publish_limit(), Some(PUBLISH_LIMIT));
-        assert_eq!(Plain.largest_wave(), usize::MAX);
+        assert_eq!((Plain.largest_wave(), Plain.window()), (usize::MAX, None));
     }
 }

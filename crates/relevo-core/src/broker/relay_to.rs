@@ -2,10 +2,11 @@ use super::{Confirm, Publisher};
 use crate::error::{Error, ErrorClass, Kind};
 use crate::event::{Event, EventId};
 use crate::inbox::Outcome;
+use crate::limits::LANES;
 use crate::mutant;
 use crate::outbox::Store;
 use crate::relay::run::Destination;
-use crate::relay::{Batch, Delivery};
+use crate::relay::{Batch, CONCURRENCY, Delivery};
 use async_trait::async_trait;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -160,6 +161,13 @@ impl<P: Publisher> Destination for ToBroker<P> {
         self.publisher.capabilities().failure_fails_later
     }
 
+    /// As many as fill the publisher's window. No more: what waits for room would be sent by an owner that may have been
+    /// replaced meanwhile.
+    fn batches_at_once(&self, batch: usize) -> usize {
+        let fitting = self.publisher.window().map(|window| window / batch.max(1));
+        fitting.unwrap_or(CONCURRENCY).clamp(CONCURRENCY, usize::from(LANES))
+    }
+
     fn describe(&self) -> String {
         self.publisher.name().to_owned()
     }
@@ -247,6 +255,7 @@ mod tests {
         promises: bool,
         unwell_means_down: bool,
         limit: Option<Duration>,
+        window: Option<usize>,
         closed: AtomicBool,
     }
 
@@ -276,6 +285,10 @@ mod tests {
             self.limit
         }
 
+        fn window(&self) -> Option<usize> {
+            self.window
+        }
+
         async fn close(&self) {
             self.closed.store(true, Ordering::SeqCst);
         }
@@ -287,6 +300,21 @@ mod tests {
 
     async fn handed_over(confirm: Option<Confirm>, batch: Batch) -> Delivery {
         ToBroker::new(Alike { confirm, ..Alike::default() }).hand_over(batch).await
+    }
+
+    #[test]
+    fn as_many_lanes_hand_over_as_fill_the_window_and_none_waits_for_room() {
+        let lanes = |window, batch| {
+            ToBroker::new(Alike { window, ..Alike::default() }).batches_at_once(batch)
+        };
+        assert_eq!(lanes(None, 50), CONCURRENCY);
+        assert_eq!((lanes(Some(1000), 50), lanes(Some(1049), 50)), (20, 20));
+        assert_eq!(
+            (lanes(Some(10_000), 50), lanes(Some(1000), 1)),
+            (64, 64),
+            "no more than there are"
+        );
+        assert_eq!((lanes(Some(10), 50), lanes(Some(1000), 0)), (CONCURRENCY, 64));
     }
 
     #[tokio::test]

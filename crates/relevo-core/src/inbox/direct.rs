@@ -1,5 +1,6 @@
 //! Works batches through a handler, inside transactions of the user's driver.
 
+use super::caution::Caution;
 use super::effect::{Effect, TxDriver};
 use super::outcome::Outcome;
 use super::{Answer, Failure, Handler, Settled};
@@ -23,6 +24,7 @@ pub struct Direct<D, H> {
     driver: D,
     handler: H,
     idle_limit: Duration,
+    pub(super) caution: Caution,
 }
 
 /// Why a transaction did not come to its commit.
@@ -74,7 +76,7 @@ impl From<Error> for Broken {
 impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     /// Hands events to `handler`, with transactions from `driver`.
     pub fn new(driver: D, handler: H) -> Self {
-        Self { driver, handler, idle_limit: Duration::from_secs(8) }
+        Self { driver, handler, idle_limit: Duration::from_secs(8), caution: Caution::default() }
     }
 
     /// How long a session may idle inside the transaction before the server ends it (default 8 s).
@@ -84,43 +86,59 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
         self
     }
 
-    /// One transaction for the batch, a savepoint for each event; the fence is its last statement.
-    async fn shared(&self, batch: &mut Batch) -> Result<Delivery, Broken> {
+    /// One transaction for the batch; the fence is its last statement. Without savepoints (`careful`) nothing comes of it if
+    /// anything but a done effect does.
+    async fn shared(&self, batch: Batch, careful: bool) -> Result<Option<Delivery>, Broken> {
         let mut slot = None;
-        let shared = self.shared_on(&mut slot, batch).await;
-        give_back(&self.driver, slot, shared, |done| matches!(done, Delivery::Recorded { .. }))
+        let shared = self.shared_on(&mut slot, batch, careful).await;
+        let is_recorded = |done: &_| matches!(done, Some(Delivery::Recorded { .. }));
+        give_back(&self.driver, slot, shared, is_recorded)
     }
 
     async fn shared_on(
         &self,
         slot: &mut Option<D::Conn>,
-        batch: &mut Batch,
-    ) -> Result<Delivery, Broken> {
+        mut batch: Batch,
+        careful: bool,
+    ) -> Result<Option<Delivery>, Broken> {
         let mut effect = Effect::new(&self.driver, slot, self.idle_limit);
-        let share = batch.len() > 1;
-        if share {
-            in_time(effect.tx()).await?;
-        }
+        in_time(effect.tx()).await?;
         if mutant!(FenceFirst) {
             in_time(D::record(effect.tx().await?, &batch.staying())).await?;
         }
         let begun = Instant::now();
         while let Some(index) = batch.next() {
-            let outcome = match self.answered_before(batch, index) {
+            let outcome = match self.answered_before(&batch, index) {
                 Some(outcome) => outcome,
-                None => self.attempt(batch.event(index), &mut effect, share).await?.into(),
+                None => {
+                    let outcome =
+                        self.attempt(batch.event(index), &mut effect, careful).await?.into();
+                    if self.is_spoilt(&outcome, careful) {
+                        return Ok(None);
+                    }
+                    outcome
+                }
             };
             batch.settle(index, outcome);
             if begun.elapsed() > D::HOLD / 4 {
                 break;
             }
         }
-        let (change, rest) = batch.clone().finish();
+        let (change, rest) = batch.finish();
         let Some(change) = change else {
-            return Ok(Delivery::Down { items: rest, reason: "empty batch".into() });
+            return Ok(Some(Delivery::Down { items: rest, reason: "empty batch".into() }));
         };
         self.record_and_commit(effect, &change).await?;
-        Ok(Delivery::Recorded { change, rest, down: None })
+        Ok(Some(Delivery::Recorded { change, rest, down: None }))
+    }
+
+    /// Are there effects in the shared transaction now that must be undone, and no savepoint before them?
+    pub(super) fn is_spoilt(&self, outcome: &Outcome, careful: bool) -> bool {
+        if *outcome == Outcome::Done {
+            return false;
+        }
+        self.caution.learn();
+        !careful && !mutant!(KeepsSpoilt)
     }
 
     /// One attempt at one event. A failure the handler answers is undone to the savepoint; anything else breaks
@@ -319,9 +337,17 @@ impl<D: TxDriver, H: Handler<D>> Destination for Direct<D, H> {
         if batch.is_single() || batch.len() == 1 {
             return self.single(store, batch).await;
         }
-        let mut work = batch.clone();
-        match self.shared(&mut work).await {
-            Ok(delivery) => delivery,
+        let careful = D::SAVEPOINTS_TELL || self.caution.is_due();
+        let mut shared = self.shared(batch.clone(), careful).await;
+        if !careful && matches!(shared, Ok(None)) {
+            shared = self.shared(batch.clone(), true).await;
+        }
+        match shared {
+            Ok(Some(delivery)) => delivery,
+            Ok(None) => {
+                let reason = "it was spoilt in spite of its savepoints".into();
+                Delivery::Aborted { items: batch.into_items(), reason }
+            }
             Err(Broken::Attempt(kind, error)) => Delivery::Aborted {
                 items: batch.into_items(),
                 reason: format!("{}: {error}", kind.code()),

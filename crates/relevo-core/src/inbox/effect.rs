@@ -22,6 +22,10 @@ pub trait TxDriver: Send + Sync + Sized + 'static {
     /// publishers are ready to wait. A shared transaction takes in no further event after a quarter of it.
     const HOLD: Duration = Duration::from_secs(120);
 
+    /// True if the savepoint before each event also tells that the database has ended the transaction by itself: then it is
+    /// set even as long as nothing fails.
+    const SAVEPOINTS_TELL: bool = false;
+
     /// Checks a connection out.
     fn acquire(&self) -> impl Future<Output = Result<Self::Conn>> + Send;
 

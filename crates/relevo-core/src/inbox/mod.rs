@@ -4,11 +4,13 @@
 //! ([`TxDriver`]). [`Direct`] is the destination that works batches through a handler; [`consume`] brings it what
 //! comes from a broker.
 
+mod caution;
 pub mod consume;
 pub mod direct;
 mod effect;
 mod outcome;
 
+pub use caution::Caution;
 pub use consume::{Consumer, Consuming, Meet, Met};
 pub use direct::Direct;
 pub use effect::{Effect, TxDriver};

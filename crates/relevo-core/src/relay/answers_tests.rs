@@ -149,13 +149,13 @@ pub(super) fn config() -> RelayConfig {
 
 #[test]
 fn no_more_batches_are_under_way_than_may_be_and_lanes_take_turns() {
-    let mut rig = Rig::plain(RelayConfig { concurrency: 2, batch: 1, ..config() });
+    let mut rig = Rig::plain(RelayConfig { concurrency: Some(2), batch: 1, ..config() });
     rig.page(0, &[(1, "a"), (1, "b"), (2, "c"), (3, "d")]);
     assert_eq!(rig.lanes_handed_over(), [1, 2]);
     let first = rig.batches()[0].clone();
     rig.delivered(0, &first, Delivery::Down { items: Vec::new(), reason: "down".into() });
     assert!(rig.batches().is_empty(), "the destination is down");
-    let mut rig = Rig::plain(RelayConfig { concurrency: 2, batch: 1, ..config() });
+    let mut rig = Rig::plain(RelayConfig { concurrency: Some(2), batch: 1, ..config() });
     rig.page(0, &[(1, "a"), (1, "b"), (2, "c"), (3, "d")]);
     let first = rig.batches()[0].clone();
     rig.delivered(0, &first, Delivery::Aborted { items: Vec::new(), reason: "rolled back".into() });
@@ -164,11 +164,11 @@ fn no_more_batches_are_under_way_than_may_be_and_lanes_take_turns() {
 
 #[test]
 fn memory_is_bounded_in_bytes_before_more_is_read() {
-    let mut rig = Rig::plain(RelayConfig { concurrency: 1, queue_bytes: 20, ..config() });
+    let mut rig = Rig::plain(RelayConfig { concurrency: Some(1), queue_bytes: 20, ..config() });
     rig.page(0, &[(1, "a"), (2, "b"), (3, "c")]);
     let reads = |rig: &Rig| rig.asked.iter().any(|a| matches!(a, Action::ReadPage { .. }));
     assert!(reads(&rig), "twenty bytes wait, which is no more than may");
-    let mut rig = Rig::plain(RelayConfig { concurrency: 1, queue_bytes: 19, ..config() });
+    let mut rig = Rig::plain(RelayConfig { concurrency: Some(1), queue_bytes: 19, ..config() });
     rig.page(0, &[(1, "a"), (2, "b"), (3, "c")]);
     assert!(!reads(&rig));
 }
@@ -256,7 +256,7 @@ fn a_pause_or_a_removal_takes_every_lane_and_only_the_removal_ends_the_work() {
 
 #[test]
 fn an_owner_that_is_not_heard_hands_over_nothing_more_and_a_good_beat_lets_it_go_on() {
-    let mut rig = Rig::plain(RelayConfig { concurrency: 1, batch: 1, ..config() });
+    let mut rig = Rig::plain(RelayConfig { concurrency: Some(1), batch: 1, ..config() });
     rig.page(0, &[(1, "a"), (2, "b")]);
     let batch = rig.batches()[0].clone();
     // A lease of ten seconds, less its margin of a fifth.

@@ -4,6 +4,9 @@ use crate::retry::RetryPolicy;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// Batches at once where neither the configuration nor the destination says otherwise.
+pub const CONCURRENCY: usize = 8;
+
 /// What a dead letter does to its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,8 +70,8 @@ pub struct RelayConfig {
     pub batch: usize,
     /// Most payload bytes of one batch; a larger event goes alone.
     pub batch_bytes: usize,
-    /// Most batches under way at once.
-    pub concurrency: usize,
+    /// Most batches under way at once; `None` leaves it to the destination.
+    pub concurrency: Option<usize>,
     /// Most events a lane holds in memory.
     pub lane_queue: usize,
     /// Most rows and bytes of one page.
@@ -106,10 +109,10 @@ impl Default for RelayConfig {
             lease: Duration::from_secs(10),
             batch: 50,
             batch_bytes: 2 << 20,
-            concurrency: 8,
+            concurrency: None,
             lane_queue: 500,
             page_rows: 4000,
-            page_bytes: 4 << 20,
+            page_bytes: 2 << 20,
             queue_bytes: 8 << 20,
             poll: (Duration::from_millis(50), Duration::from_secs(2)),
             poll_with_doorbell: Duration::from_secs(30),
@@ -130,13 +133,18 @@ impl RelayConfig {
         if self.lease < Duration::from_millis(300) {
             return bad("a lease under 300 ms cannot be kept: beats would not arrive in time");
         }
-        if self.batch == 0 || self.concurrency == 0 || self.page_rows == 0 || self.lane_queue == 0 {
+        if [self.batch, self.batches_at_once(), self.page_rows, self.lane_queue].contains(&0) {
             return bad("batch, concurrency, page and queue sizes must be at least 1");
         }
         if self.topics.is_empty() {
             return bad("a subscription needs at least one topic filter; \"#\" wants everything");
         }
         Ok(())
+    }
+
+    /// Most batches under way at once.
+    pub fn batches_at_once(&self) -> usize {
+        self.concurrency.unwrap_or(CONCURRENCY)
     }
 
     /// Does the subscription want this event?
@@ -186,6 +194,25 @@ mod tests {
     }
 
     #[test]
+    fn the_page_about_limits_tells_what_the_defaults_are() {
+        let page = include_str!("../../../../docs/ARCHITECTURE.md");
+        let config = RelayConfig::default();
+        let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
+        let (rows, bytes) = (config.page_rows, mib(config.page_bytes));
+        for told in [
+            format!("`lane_queue` | {} |", config.lane_queue),
+            format!("`record_every` | {} ms;", config.record_every.as_millis()),
+            format!("`page_bytes` | {},{:03} rows, {bytes} |", rows / 1000, rows % 1000),
+            format!("`queue_bytes` | {} |", mib(config.queue_bytes)),
+            format!("`batch_bytes` | {}, {} |", config.batch, mib(config.batch_bytes)),
+            format!("`concurrency` | {CONCURRENCY}, or"),
+            format!("`max_parked_keys` | {},000,", config.max_parked_keys / 1000),
+        ] {
+            assert!(page.contains(&told), "{told}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_refused() {
         let config = RelayConfig::default;
         let shortest = Duration::from_millis(300);
@@ -194,7 +221,7 @@ mod tests {
         for (refused, why) in [
             (RelayConfig { lease: shortest - Duration::from_millis(1), ..config() }, "lease"),
             (RelayConfig { batch: 0, ..config() }, "at least 1"),
-            (RelayConfig { concurrency: 0, ..config() }, "at least 1"),
+            (RelayConfig { concurrency: Some(0), ..config() }, "at least 1"),
             (RelayConfig { page_rows: 0, ..config() }, "at least 1"),
             (RelayConfig { lane_queue: 0, ..config() }, "at least 1"),
             (RelayConfig { topics: Vec::new(), ..config() }, "topic filter"),
@@ -203,7 +230,8 @@ mod tests {
             assert_eq!(error.kind(), Kind::InvalidConfig);
             assert!(error.message().contains(why), "{error}");
         }
-        let one = RelayConfig { batch: 1, concurrency: 1, page_rows: 1, lane_queue: 1, ..config() };
+        let one =
+            RelayConfig { batch: 1, concurrency: Some(1), page_rows: 1, lane_queue: 1, ..config() };
         assert!(one.check().is_ok());
     }
 

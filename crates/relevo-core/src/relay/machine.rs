@@ -307,7 +307,7 @@ impl Relay {
         let lapses = self.lapses();
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         let mut admitted = None;
-        if self.delivering < self.config.concurrency && lane.has_due(now) {
+        if self.delivering < self.config.batches_at_once() && lane.has_due(now) {
             admitted = self.breaker.admit(now);
         }
         let probe = admitted == Some(true);

@@ -34,5 +34,5 @@ pub(crate) use batch_tests::{wave_of_keys, waves_of_one_key};
 
 pub use action::{Action, Delivery, Input};
 pub use batch::{Batch, Item};
-pub use config::{AfterDead, Order, RelayConfig};
+pub use config::{AfterDead, CONCURRENCY, Order, RelayConfig};
 pub use machine::{Counts, Relay};

@@ -42,7 +42,7 @@ fn joined(rig: &Rig) -> Fleet {
 
 /// A batch of each of these lanes is under way.
 fn busy(count: u16) -> Rig {
-    let mut rig = Rig::plain(RelayConfig { concurrency: 64, ..config() });
+    let mut rig = Rig::plain(RelayConfig { concurrency: Some(64), ..config() });
     let rows: Vec<(u16, &str)> = (0..count).map(|lane| (lane, "k")).collect();
     rig.page(0, &rows);
     assert_eq!(rig.batches().len(), usize::from(count));

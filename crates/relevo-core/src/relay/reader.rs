@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// Most pages that are read at once: one for the lanes in front, one for the stragglers.
 const READERS: usize = 2;
 
+/// However large payloads are, so many rows are asked for.
+const LEAST_ROWS: usize = 50;
+
 /// Reads pages for lanes that stand in step: one reader for those in front, one for the stragglers.
 /// (One reader per lane would cost a scan per lane for the same rows.)
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub(super) struct Readers {
     caught_up: Option<Position>,
     /// The doorbell rang since the last read began.
     rung: bool,
+    /// Payload bytes of a row, on the last page that had any.
+    row_bytes: usize,
 }
 
 /// A page on its way.
@@ -41,9 +46,9 @@ struct Group {
 
 impl Group {
     /// A page for a part of the lanes is read again for the others. So those with room wait for those without, as long
-    /// as they have enough to work on.
+    /// as each has about a batch to work on.
     fn should_read(&self, config: &RelayConfig) -> bool {
-        let enough = config.batch.saturating_mul(config.concurrency);
+        let enough = config.batch.saturating_mul(self.lanes.len());
         !self.lanes.is_empty() && (!self.some_are_full || self.queued < enough)
     }
 }
@@ -52,7 +57,7 @@ impl Readers {
     pub(super) fn new(config: &RelayConfig, doorbell: bool) -> Self {
         let longest = if doorbell { config.poll_with_doorbell } else { config.poll.1 };
         let pace = Pace::new(config.poll.0, longest);
-        Self { under_way: BTreeMap::new(), pace, caught_up: None, rung: false }
+        Self { under_way: BTreeMap::new(), pace, caught_up: None, rung: false, row_bytes: 0 }
     }
 
     pub(super) fn ring(&mut self) {
@@ -126,7 +131,8 @@ impl Readers {
         groups
     }
 
-    fn is_read(&self, lane: u16) -> bool {
+    /// Is a page of this lane on its way?
+    pub(super) fn is_read(&self, lane: u16) -> bool {
         let among = |reading: &Reading| reading.lanes.iter().any(|(number, _)| *number == lane);
         self.under_way.values().any(among)
     }
@@ -149,9 +155,16 @@ impl Readers {
         PageRequest {
             position,
             lanes: numbers,
-            max_rows: config.page_rows,
+            max_rows: self.rows_that_fit(config),
             max_bytes: config.page_bytes,
         }
+    }
+
+    /// A store finds all rows of a page before it cuts it where its bytes are too many: it is not asked for more than will
+    /// be left.
+    fn rows_that_fit(&self, config: &RelayConfig) -> usize {
+        let fitting = config.page_bytes.checked_div(self.row_bytes).unwrap_or(usize::MAX);
+        fitting.clamp(LEAST_ROWS.min(config.page_rows), config.page_rows)
     }
 
     /// A page came (or not): what had been asked.
@@ -165,8 +178,9 @@ impl Readers {
         self.pace.quiet(now);
     }
 
-    /// Rows came.
-    pub(super) fn busy(&mut self) {
+    /// So many rows came, with payloads of so many bytes.
+    pub(super) fn busy(&mut self, rows: usize, bytes: usize) {
+        self.row_bytes = bytes.checked_div(rows).unwrap_or(self.row_bytes);
         self.caught_up = None;
         self.pace.busy();
     }

@@ -22,7 +22,7 @@ fn tick(number: i64) -> TickRef {
 /// A lane is full with ten events; four are enough to work on.
 fn config() -> RelayConfig {
     let poll = (Duration::from_millis(50), Duration::from_secs(2));
-    RelayConfig { batch: 2, concurrency: 2, lane_queue: 20, poll, ..RelayConfig::default() }
+    RelayConfig { batch: 2, concurrency: Some(2), lane_queue: 20, poll, ..RelayConfig::default() }
 }
 
 /// A lane that was read up to this tick, with so many events in memory.
@@ -96,7 +96,7 @@ fn a_quiet_log_is_looked_at_after_pauses_that_double_until_rows_come() {
         assert_eq!(readers.wake_at(), Some(at(next)));
         assert!(begun(&mut readers, &lanes, at(next - 1)).is_empty());
     }
-    readers.busy();
+    readers.busy(1, 1);
     assert_eq!(readers.wake_at(), None);
     assert_eq!(begun(&mut readers, &lanes, at(1151)), [(0, 5, vec![1])]);
     let start = readers.end(0).unwrap().start;
@@ -114,4 +114,22 @@ fn a_ring_ends_the_pause_of_those_in_front_whoever_else_is_read() {
     assert_eq!(begun(&mut readers, &lanes, at(1)), [(0, 5, vec![1]), (1, 4, vec![2])]);
     readers.end(0);
     assert!(begun(&mut readers, &lanes, at(1)).is_empty(), "it rang once");
+}
+
+#[test]
+fn no_more_rows_are_asked_for_than_fit_a_page_as_far_as_the_last_one_tells() {
+    let config = RelayConfig { page_rows: 4000, page_bytes: 1 << 20, ..config() };
+    let (mut readers, lanes) = (readers(), lanes_at(&[5]));
+    let mut asked = |rows, bytes| {
+        readers.busy(rows, bytes);
+        let (reader, page) = readers.begin(&lanes, at(0), &config).remove(0);
+        readers.end(reader);
+        (page.max_rows, page.max_bytes)
+    };
+    assert_eq!(asked(0, 0), (4000, 1 << 20), "nothing is known yet");
+    assert_eq!(asked(10, 10 * 256), (4000, 1 << 20));
+    assert_eq!(asked(10, 10 << 10), (1024, 1 << 20));
+    assert_eq!(asked(0, 0), (1024, 1 << 20), "a page without rows tells nothing");
+    assert_eq!(asked(2, 2 << 20), (50, 1 << 20), "however large they are");
+    assert_eq!(asked(10, 0), (4000, 1 << 20));
 }

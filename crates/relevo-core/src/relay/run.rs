@@ -2,7 +2,7 @@
 
 use super::action::{Action, Delivery, Input};
 use super::batch::{Batch, Item};
-use super::config::RelayConfig;
+use super::config::{CONCURRENCY, RelayConfig};
 use super::machine::{Counts, Relay};
 use crate::clock::{Clock, Instant, Rng};
 use crate::error::{Error, Kind, Result};
@@ -38,6 +38,11 @@ pub trait Destination: Send + Sync + 'static {
     /// True if what fails makes all later events of its key fail, so that several may be under way at once.
     fn failure_fails_later(&self) -> bool {
         false
+    }
+
+    /// How many batches, of so many events, it wants at once where the configuration does not say.
+    fn batches_at_once(&self, _batch: usize) -> usize {
+        CONCURRENCY
     }
 
     /// For people to read.
@@ -121,11 +126,12 @@ pub async fn start(
     config.failure_fails_later = destination.failure_fails_later();
     subscription.outside = !config.one_transaction;
     if !store.capabilities().parallel_effects && config.one_transaction {
-        config.concurrency = 1;
+        config.concurrency = Some(1);
     }
     if !destination.shares_transactions() {
         config.batch = 1;
     }
+    config.concurrency.get_or_insert(destination.batches_at_once(config.batch));
     if !store.capabilities().direct_effects && config.one_transaction {
         let why = "an adopted table is relayed to a broker: a handler that records in a transaction of its own would \
                    leave its rows unmarked";

@@ -117,7 +117,7 @@ fn whatever_was_asked_and_answered_keeps_nobody_from_ending() {
 
 #[test]
 fn a_key_with_nothing_behind_it_leaves_its_place_among_the_batches() {
-    let mut rig = parking(RelayConfig { concurrency: 1, ..config() }, 0);
+    let mut rig = parking(RelayConfig { concurrency: Some(1), ..config() }, 0);
     assert!(reads_parked(&rig));
     rig.page(0, &[(1, "a")]);
     assert!(rig.batches().is_empty(), "one at a time");
@@ -127,7 +127,7 @@ fn a_key_with_nothing_behind_it_leaves_its_place_among_the_batches() {
 
 #[test]
 fn what_waits_behind_a_key_and_comes_too_late_leaves_its_place_among_the_batches() {
-    let mut rig = parking(RelayConfig { concurrency: 1, ..config() }, 0);
+    let mut rig = parking(RelayConfig { concurrency: Some(1), ..config() }, 0);
     rig.page(0, &[(1, "a")]);
     parked(&mut rig, 8_000, Ok(waiting()));
     assert!(rig.batches().is_empty(), "its lease may have ended");
@@ -158,7 +158,7 @@ fn what_waits_behind_a_key_is_not_handed_over_once_memory_is_void() {
 
 #[test]
 fn after_its_turn_a_lane_comes_last() {
-    let mut rig = Rig::plain(RelayConfig { concurrency: 1, batch: 1, ..config() });
+    let mut rig = Rig::plain(RelayConfig { concurrency: Some(1), batch: 1, ..config() });
     rig.page(0, &[(1, "a"), (1, "b"), (2, "c")]);
     assert_eq!(rig.lanes_handed_over(), [1]);
     let batch = rig.batches()[0].clone();
@@ -168,7 +168,7 @@ fn after_its_turn_a_lane_comes_last() {
 
 #[test]
 fn after_a_parked_key_had_its_turn_its_lane_comes_last() {
-    let mut rig = parking(RelayConfig { concurrency: 1, ..config() }, 0);
+    let mut rig = parking(RelayConfig { concurrency: Some(1), ..config() }, 0);
     rig.page(0, &[(2, "x"), (4, "y")]);
     parked(&mut rig, 0, Ok(waiting()));
     let drain = rig.batches()[0].clone();
@@ -274,7 +274,7 @@ fn what_could_not_be_recorded_is_owed_while_it_is_not_known_to_be_given_back() {
 
 #[test]
 fn what_is_due_and_has_to_wait_for_its_turn_wakes_nobody() {
-    let mut rig = parking(RelayConfig { concurrency: 1, ..config() }, 10);
+    let mut rig = parking(RelayConfig { concurrency: Some(1), ..config() }, 10);
     rig.page(0, &[(1, "a")]);
     assert_eq!(rig.relay.wake_at(at(0)), Some(at(10)));
     rig.poll(10);
@@ -287,7 +287,7 @@ fn the_figures_are_those_of_this_moment() {
     let rig = Rig::plain(config());
     let counts = rig.relay.counts(at(0));
     assert_eq!((counts.lanes, counts.takeovers, counts.due), (64, 64, false));
-    let mut rig = parking(RelayConfig { concurrency: 1, max_parked_keys: 0, ..config() }, 10);
+    let mut rig = parking(RelayConfig { concurrency: Some(1), max_parked_keys: 0, ..config() }, 10);
     rig.page(0, &[(1, "a"), (2, "b")]);
     let counts = rig.relay.counts(at(0));
     assert_eq!((counts.stopped, counts.parked_keys, counts.queued), (1, 1, 1));

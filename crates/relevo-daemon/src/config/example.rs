@@ -4,7 +4,7 @@ use super::duration::written;
 use super::{DRAIN, HANDLER_LIMIT, LISTEN};
 use relevo_core::limits::{LANES, Limits};
 use relevo_core::outbox::Retention;
-use relevo_core::relay::RelayConfig;
+use relevo_core::relay::{CONCURRENCY, RelayConfig};
 
 /// The store that a new configuration starts with: a file beside it, nothing to install.
 pub const FIRST_STORE: &str = "sqlite:relevo.db";
@@ -311,7 +311,8 @@ to = "hook"
 # that a failure fails all later ones; order is kept. "one_by_one": one, whatever it promises. "any": several, and
 # an event that fails may arrive after later ones of its key.
 # order = "{order}"
-# The window of a lane: most events and most payload bytes of one batch. And most batches at once.
+# The window of a lane: most events and most payload bytes of one batch. And most batches at once: where this does not
+# say, {concurrency}, or as many as fill the broker's window.
 # batch = {batch}
 # batch_bytes = {batch_bytes}
 # concurrency = {concurrency}
@@ -328,7 +329,7 @@ to = "hook"
         order = relay.order.as_str(),
         batch = relay.batch,
         batch_bytes = relay.batch_bytes,
-        concurrency = relay.concurrency,
+        concurrency = CONCURRENCY,
         limit = written(HANDLER_LIMIT),
         parked = relay.max_parked_keys,
         deaths = relay.max_deaths_in_a_row,

@@ -5,7 +5,7 @@ use super::errors::{Fault, is_snapshot_conflict, of_rusqlite, own};
 use super::record::record;
 use async_trait::async_trait;
 use relevo_core::inbox::direct::{panic_text, record_apart};
-use relevo_core::inbox::{Answer, Failure, Outcome, Settled};
+use relevo_core::inbox::{Answer, Caution, Failure, Outcome, Settled};
 use relevo_core::outbox::Store;
 use relevo_core::relay::run::Destination;
 use relevo_core::relay::{Batch, Delivery};
@@ -168,6 +168,7 @@ struct Worker<H> {
     conn: Connection,
     handler: Arc<H>,
     guard: Guard,
+    caution: Caution,
 }
 
 /// What watches over a handler at work.
@@ -223,7 +224,7 @@ impl<H: SyncHandler> Worker<H> {
     fn new(store: SqliteStore, handler: Arc<H>) -> Result<Self> {
         let (conn, guard) = (store.connection()?, Guard::default());
         guard.watch(&conn).map_err(of_rusqlite)?;
-        Ok(Self { store, conn, handler, guard })
+        Ok(Self { store, conn, handler, guard, caution: Caution::default() })
     }
 
     fn deliver(&mut self, batch: Batch) -> Verdict {
@@ -233,28 +234,42 @@ impl<H: SyncHandler> Worker<H> {
         if batch.is_single() || batch.len() == 1 {
             return self.single(batch);
         }
-        let items = batch.clone();
-        Verdict::Delivered(match self.shared(batch) {
-            Ok(delivery) => delivery,
+        let careful = self.caution.is_due();
+        let mut shared = self.shared(batch.clone(), careful);
+        if !careful && matches!(shared, Ok(None)) {
+            shared = self.shared(batch.clone(), true);
+        }
+        Verdict::Delivered(match shared {
+            Ok(Some(delivery)) => delivery,
+            Ok(None) => Delivery::Void(own(Kind::StoreFailed, "nothing of the batch was decided")),
             Err(Broken::Attempt(kind, error)) => Delivery::Aborted {
-                items: items.into_items(),
+                items: batch.into_items(),
                 reason: format!("{}: {error}", kind.code()),
             },
             Err(Broken::Store(error)) => Delivery::Void(error),
         })
     }
 
-    /// One transaction for the batch, a savepoint for each event; the fence is its last statement.
-    fn shared(&mut self, mut batch: Batch) -> Result<Delivery, Broken> {
+    /// One transaction for the batch; the fence is its last statement. Without savepoints (`careful`) nothing comes of it if
+    /// anything but a done effect does.
+    fn shared(&mut self, mut batch: Batch, careful: bool) -> Result<Option<Delivery>, Broken> {
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        tx.execute_batch("SAVEPOINT relevo_event")?;
         let begun = Instant::now();
         while let Some(index) = batch.next() {
+            if careful {
+                tx.execute_batch("SAVEPOINT relevo_event")?;
+            }
             let answer = attempt(&*self.handler, &self.guard, &tx, batch.event(index))?;
             if !matches!(answer, Ok(Settled::Done)) {
+                self.caution.learn();
+                if !careful {
+                    return Ok(None);
+                }
                 tx.execute_batch("ROLLBACK TO relevo_event")?;
             }
-            tx.execute_batch("RELEASE relevo_event; SAVEPOINT relevo_event")?;
+            if careful {
+                tx.execute_batch("RELEASE relevo_event")?;
+            }
             batch.settle(index, answer.into());
             // Publishers wait for the file meanwhile: what is left goes into the next transaction.
             if begun.elapsed() > SHARED_FOR {
@@ -266,7 +281,7 @@ impl<H: SyncHandler> Worker<H> {
         };
         record(&tx, &change).map_err(|fault| events_fault(fault.into()))?;
         self.guard.commit(tx)?;
-        Ok(Delivery::Recorded { change, rest, down: None })
+        Ok(Some(Delivery::Recorded { change, rest, down: None }))
     }
 
     /// One event in a transaction of its own.

@@ -36,7 +36,7 @@ pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Acti
     // Pages are read while batches are under way, and what the destination did not take comes back.
     let most = counts.lanes * config.lane_queue.div_ceil(2)
         + 2 * config.page_rows
-        + config.concurrency * config.batch;
+        + config.batches_at_once() * config.batch;
     let biggest = actions
         .iter()
         .map(|action| if let Action::Deliver(batch) = action { batch.len() } else { 0 })
@@ -45,8 +45,9 @@ pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Acti
     let current = at.last_good.is_some_and(|sent| now.since(sent) < config.lease);
     let broken = if counts.queued > most {
         Some((Invariant::Bounded, format!("{} events in memory, {most} at most", counts.queued)))
-    } else if at.delivering + deliveries > config.concurrency {
-        Some((Invariant::Bounded, format!("more than {} batches under way", config.concurrency)))
+    } else if at.delivering + deliveries > config.batches_at_once() {
+        let text = format!("more than {} batches under way", config.batches_at_once());
+        Some((Invariant::Bounded, text))
     } else if at.reading + pages > PAGES_AT_ONCE {
         let text = format!(
             "{} pages are read at once, {PAGES_AT_ONCE} at most whatever the lanes",

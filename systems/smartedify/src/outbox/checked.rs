@@ -57,6 +57,10 @@ impl Publisher for Checked {
         self.inner.largest_wave()
     }
 
+    fn window(&self) -> Option<usize> {
+        self.inner.window()
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }
@@ -93,6 +97,10 @@ mod tests {
             None
         }
 
+        fn window(&self) -> Option<usize> {
+            Some(7)
+        }
+
         fn largest_wave(&self) -> usize {
             3
         }
@@ -102,6 +110,7 @@ mod tests {
     fn a_checked_publisher_wants_what_the_broker_wants() {
         let checked = Checked::before(Box::new(Broker::default()));
         assert_eq!((checked.publish_limit(), checked.largest_wave()), (None, 3));
+        assert_eq!(checked.window(), Some(7));
     }
 
     fn event(kind: &str, version: i64) -> Event {

@@ -94,12 +94,14 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
     /// All of them in one transaction; if that breaks, each in its own.
     async fn once(&self, meeting: Meeting) -> Result<Settled> {
         if meeting.len() > 1 && !self.slow {
-            match self
-                .together(meeting.clone())
-                .await
-                .inspect_err(|broken| distrust(&self.driver, broken))
-            {
-                Ok(settled) => return Ok(settled),
+            let careful = D::SAVEPOINTS_TELL || self.direct.caution.is_due();
+            let mut together = self.together(meeting.clone(), careful).await;
+            if !careful && matches!(together, Ok(None)) {
+                together = self.together(meeting.clone(), true).await;
+            }
+            match together.inspect_err(|broken| distrust(&self.driver, broken)) {
+                Ok(Some(settled)) => return Ok(settled),
+                Ok(None) => {}
                 Err(Broken::Attempt(..)) => telemetry::count("relevo_aborted_total", &self.name, 1),
                 Err(Broken::Store(error)) if error.kind() == Kind::TransactionConflict => {
                     telemetry::count("relevo_aborted_total", &self.name, 1);
@@ -176,8 +178,13 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         if D::HOLD < Duration::from_secs(30) { 1 } else { meeting.len() }
     }
 
-    /// Inbox rows, effects and landings of the batch in one transaction, a savepoint for each event.
-    async fn together(&self, mut meeting: Meeting) -> Result<Settled, Broken> {
+    /// Inbox rows, effects and landings of the batch in one transaction. Without savepoints (`careful`) nothing comes of it
+    /// if anything but a done effect does.
+    async fn together(
+        &self,
+        mut meeting: Meeting,
+        careful: bool,
+    ) -> Result<Option<Settled>, Broken> {
         let mut slot = None;
         let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
         in_time(effect.tx()).await?;
@@ -187,14 +194,19 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         {
             self.unless_left_to_broker(&meeting)?;
             while let Some(index) = meeting.next() {
-                let answer = self.direct.attempt(meeting.event(index), &mut effect, true).await?;
-                meeting.settle(index, answer.into());
+                let attempt = self.direct.attempt(meeting.event(index), &mut effect, careful);
+                let outcome = attempt.await?.into();
+                let is_spoilt = self.direct.is_spoilt(&outcome, careful);
+                meeting.settle(index, outcome);
                 self.unless_left_to_broker(&meeting)?;
+                if is_spoilt {
+                    return Ok(None);
+                }
             }
         }
         let settled = self.end(&meeting, effect).await?;
         slot.into_iter().for_each(|conn| self.driver.committed(conn));
-        Ok(settled)
+        Ok(Some(settled))
     }
 
     /// Asks the inbox about the next messages; false if there are none.

@@ -4,7 +4,9 @@ use super::Relay;
 use crate::clock::Instant;
 use crate::error::{Error, Kind};
 use crate::mutant;
-use crate::outbox::{Claim, Fleet, LaneChange, LaneId, LaneState, Page, Row, Token};
+use crate::outbox::{
+    Claim, Fleet, LaneChange, LaneId, LaneState, Page, Position, Row, TickRef, Token,
+};
 use crate::relay::action::Delivery;
 use crate::relay::lane::Lane;
 use crate::relay::reader::Reading;
@@ -124,16 +126,38 @@ impl Relay {
         };
         self.trouble.busy();
         let Some(to) = page.to else { return self.readers.quiet(reading.start, now) };
-        self.readers.busy();
+        let bytes = page.rows.iter().map(|row| row.event.payload.len()).sum();
+        self.readers.busy(page.rows.len(), bytes);
+        let (end, cut) = self.in_step(&reading, to, page.end);
         let mut by_lane: BTreeMap<u16, Vec<Row>> = BTreeMap::new();
-        for row in page.rows {
+        for row in page.rows.into_iter().filter(|row| cut.is_none_or(|cut| row.seq <= cut)) {
             by_lane.entry(row.lane).or_default().push(row);
         }
         for (number, token) in reading.lanes {
             if let Some(lane) = self.lanes.get_mut(&number).filter(|lane| lane.token == token) {
                 let rows = by_lane.remove(&number).unwrap_or_default();
-                self.counts.filtered += lane.page(reading.start, rows, to, page.end, &self.config);
+                self.counts.filtered += lane.page(reading.start, rows, to, end, &self.config);
             }
+        }
+    }
+
+    /// Where a page ends, and behind which row it is cut, if it is: at the first place in its window where other lanes
+    /// stand. From there on all of them are read together, instead of the same rows once for each.
+    fn in_step(&self, reading: &Reading, to: TickRef, end: Position) -> (Position, Option<i64>) {
+        if reading.lanes.len() == self.lanes.len() {
+            return (end, None);
+        }
+        let start = reading.start;
+        let ahead = |at: &Position| {
+            let in_page = end.to.is_none() || at.seq < end.seq;
+            at.to == Some(to) && at.from == start.from && at.seq > start.seq && in_page
+        };
+        let others = self.lanes.iter().filter_map(|(lane, it)| Some((lane, it.reads_from()?)));
+        let waiting = others.filter(|(lane, at)| ahead(at) && !self.readers.is_read(**lane));
+        match waiting.map(|(_, at)| at).min() {
+            Some(place) if mutant!(CutIsForgotten) => (end, Some(place.seq)),
+            Some(place) => (place, Some(place.seq)),
+            None => (end, None),
         }
     }
 

@@ -100,7 +100,7 @@ impl Check {
     ) -> RelayConfig {
         relay.batch = table.batch.map_or(relay.batch, |n| n as usize);
         relay.batch_bytes = table.batch_bytes.map_or(relay.batch_bytes, |n| n as usize);
-        relay.concurrency = table.concurrency.map_or(relay.concurrency, |n| n as usize);
+        relay.concurrency = table.concurrency.map(|n| n as usize);
         relay.max_parked_keys = table.max_parked_keys.map_or(relay.max_parked_keys, |n| n as usize);
         relay.max_deaths_in_a_row = table.max_deaths_in_a_row.unwrap_or(relay.max_deaths_in_a_row);
         if table.lanes.is_some_and(|lanes| lanes != u32::from(LANES)) {

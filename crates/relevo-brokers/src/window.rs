@@ -1,7 +1,9 @@
+//! A window over all batches of a publisher, for adapters that hand over a part of a batch at once.
+
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Bounds what waits for its confirm, in messages and in bytes.
-pub(super) struct Window {
+pub(crate) struct Window {
     messages: Semaphore,
     bytes: Semaphore,
     max_messages: usize,
@@ -9,17 +11,15 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(max_messages: usize, max_bytes: usize) -> Self {
-        Self {
-            messages: Semaphore::new(max_messages),
-            bytes: Semaphore::new(max_bytes),
-            max_messages,
-            max_bytes,
-        }
+    pub(crate) fn new(max_messages: usize, max_bytes: usize) -> Self {
+        let most = |count: usize| count.min(Semaphore::MAX_PERMITS);
+        let (max_messages, max_bytes) = (most(max_messages), most(max_bytes));
+        let (messages, bytes) = (Semaphore::new(max_messages), Semaphore::new(max_bytes));
+        Self { messages, bytes, max_messages, max_bytes }
     }
 
     /// How many of these sizes fit into the whole window; at least one, which then has it for itself.
-    pub(super) fn fit(&self, sizes: impl Iterator<Item = usize>) -> usize {
+    pub(crate) fn fit(&self, sizes: impl Iterator<Item = usize>) -> usize {
         let mut total = 0_usize;
         let fitting = sizes.take(self.max_messages).take_while(|size| {
             total = total.saturating_add(*size);
@@ -29,7 +29,7 @@ impl Window {
     }
 
     /// Waits until there is room. The order of the two is always the same, so nobody waits in a circle.
-    pub(super) async fn room(
+    pub(crate) async fn room(
         &self,
         messages: usize,
         bytes: usize,
@@ -41,7 +41,7 @@ impl Window {
     }
 
     /// Waits until nothing is on its way.
-    pub(super) async fn empty(&self) {
+    pub(crate) async fn empty(&self) {
         drop(self.room(self.max_messages, 0).await);
     }
 }
