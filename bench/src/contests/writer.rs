@@ -27,8 +27,9 @@ pub(super) async fn hold(arena: &Arena, size: Size) -> Result<Vec<Results>> {
                 contender("one bare INSERT", Extra::Insert),
                 contender("one bare INSERT + NOTIFY", Extra::InsertAndNotify),
                 contender("nothing extra", Extra::Nothing),
+                contender("publish, parsed each time", Extra::PublishUnprepared),
             ],
-            readings: vec![Reading::rate([Some(Goal::AtLeast(0.97)), None, None])],
+            readings: vec![Reading::rate([Some(Goal::AtLeast(0.97)), None, None, None])],
         };
         results.push(contest.hold(arena, size.rounds).await?);
     }

@@ -16,8 +16,10 @@ use tokio_postgres::{Client, NoTls};
 /// What a business transaction has beside its own two statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Extra {
-    /// An event by the library.
+    /// An event by the library, its statement prepared as those of the service are.
     Publish,
+    /// The same, parsed and planned each time: what works behind every pooler.
+    PublishUnprepared,
     /// One bare INSERT of the same bytes.
     Insert,
     /// The same, and a NOTIFY.
@@ -58,7 +60,11 @@ pub(super) async fn run(
     let pool = pool(url, connections)?;
     let mut writers = Vec::new();
     for number in 0..connections {
-        let (client, outbox) = (pool.get().await?, PostgresOutbox::new().prepared());
+        let client = pool.get().await?;
+        let outbox = match extra {
+            Extra::Publish => PostgresOutbox::new().prepared(),
+            _ => PostgresOutbox::new(),
+        };
         writers.push(Writer { client, outbox, number: number as u64, bytes, extra });
     }
     let start = Instant::now();
@@ -113,7 +119,7 @@ impl Written {
     /// Each transaction has left its order, and what it had beside that.
     async fn verify(&self, extra: Extra, transactions: u64) -> Result<()> {
         let wanted = match extra {
-            Extra::Publish => [1, 1, 0],
+            Extra::Publish | Extra::PublishUnprepared => [1, 1, 0],
             Extra::Insert | Extra::InsertAndNotify => [1, 0, 1],
             Extra::Nothing => [1, 0, 0],
         };
@@ -158,7 +164,7 @@ impl Writer {
         tx.execute(&tx.prepare_cached(ORDER).await?, &[&account, &(n as i64)]).await?;
         match self.extra {
             Extra::Nothing => {}
-            Extra::Publish => {
+            Extra::Publish | Extra::PublishUnprepared => {
                 self.outbox.publish(&mut tx, NewEvent::bytes(TOPIC, payload).key(key)).await?;
             }
             Extra::Insert | Extra::InsertAndNotify => {

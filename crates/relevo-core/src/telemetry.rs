@@ -36,6 +36,11 @@ pub const METRICS: &[(&str, &str, &str)] = &[
         "counter",
         "shared transactions rolled back and redone one event at a time",
     ),
+    (
+        "relevo_spoilt_total",
+        "counter",
+        "shared transactions done again with savepoints, because an event of theirs failed or was skipped",
+    ),
     ("relevo_store_errors_total", "counter", "errors the store reported, by code"),
     ("relevo_breaker_open", "gauge", "1 while the destination is taken to be down"),
     ("relevo_pages_total", "counter", "pages read"),
@@ -96,6 +101,11 @@ pub fn set(name: &'static str, subscription: &str, value: f64) {
 pub fn source_lag(consumer: &str, source: &str, messages: f64) {
     gauge!("relevo_source_lag", "service" => service(), "subscription" => consumer.to_owned(), "source" => source.to_owned())
         .set(messages);
+}
+
+/// Counts a shared transaction that is done again with savepoints: its handlers are called again.
+pub fn spoilt(subscription: &str) {
+    count("relevo_spoilt_total", subscription, 1);
 }
 
 /// Counts an error of the store by its code.

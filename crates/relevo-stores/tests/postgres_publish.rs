@@ -67,6 +67,29 @@ async fn deadpool_transactions_publish_one_and_many_in_order() {
     assert_same(&rig, &[vec![one], many].concat()).await;
 }
 
+#[tokio::test]
+async fn a_statement_that_is_prepared_once_publishes_the_same() {
+    let Some(rig) = rig().await else { return };
+    let mut object = rig.store.pool().get().await.unwrap();
+    let outbox = rig.store.outbox().prepared();
+    let events = [full(), NewEvent::bytes("a.b", vec![]), full()];
+    for event in &events {
+        let mut tx = object.transaction().await.unwrap();
+        assert_eq!(outbox.publish(&mut tx, event.clone()).await.unwrap(), event.id);
+        tx.commit().await.unwrap();
+        let mut gone = object.transaction().await.unwrap();
+        outbox.publish(&mut gone, full()).await.unwrap();
+        gone.rollback().await.unwrap();
+    }
+    assert_eq!(object.statement_cache.size(), 1);
+    let mut tx = object.transaction().await.unwrap();
+    let large = NewEvent::bytes("a", vec![0; (1 << 20) + 1]);
+    let error = outbox.publish(&mut tx, large).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::PayloadTooLarge);
+    tx.rollback().await.unwrap();
+    assert_same(&rig, &events).await;
+}
+
 #[cfg(feature = "sqlx")]
 #[tokio::test]
 async fn sqlx_transactions_publish_one_and_many_in_order() {

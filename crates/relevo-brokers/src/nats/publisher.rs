@@ -106,7 +106,7 @@ impl NatsPublisher {
         let deserted = wave.deserted();
         let reasons = deserted.iter().map(|subject| self.nobody_answers(connection, subject));
         for (subject, reason) in deserted.iter().zip(join_all(reasons).await) {
-            wave.tell(subject, &reason);
+            wave.explain(subject, &reason);
         }
         let silence = match all_heard {
             true => Confirm::Unknown { error: "no answer was kept for it".into() },
@@ -130,7 +130,13 @@ impl NatsPublisher {
             tokio::select! {
                 biased;
                 answer = answers.next() => match answer {
-                    Some((at, answer)) => wave.take(at, answer),
+                    Some((at, answer)) => {
+                        wave.take(at, answer);
+                        // What was refused meanwhile has no answer to wait for.
+                        if wave.open().next().is_none() {
+                            return true;
+                        }
+                    }
                     None => return true,
                 },
                 () = connection.publishing_is_forbidden(waiting, began), if !in_grace => {
@@ -218,7 +224,7 @@ fn refuse_forbidden(connection: &Connection, wave: &mut Wave) {
     let waiting = wave.open().map(|(_, subject)| subject).filter(is_forbidden).cloned();
     for subject in waiting.collect::<Vec<_>>() {
         let refusal = refused(ErrorClass::Transient, forbidden(&subject));
-        wave.tell(&subject, &refusal);
+        wave.refuse(&subject, &refusal);
     }
 }
 

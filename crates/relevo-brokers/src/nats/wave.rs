@@ -56,11 +56,24 @@ impl Wave {
         self.answers[at].get_or_insert(answer);
     }
 
-    /// What is known of all messages of this subject that wait for an answer, or have found nobody.
-    pub(super) fn tell(&mut self, subject: &Subject, confirm: &Confirm) {
+    /// Why nobody listens to this subject, for all that found nobody. One that was sent before may be stored all the same.
+    pub(super) fn explain(&mut self, subject: &Subject, reason: &Confirm) {
+        self.tell(subject, reason, |answer| *answer == Some(Answer::Nobody));
+    }
+
+    /// What waits for an answer under this subject waits in vain.
+    pub(super) fn refuse(&mut self, subject: &Subject, refusal: &Confirm) {
+        self.tell(subject, refusal, Option::is_none);
+    }
+
+    fn tell(
+        &mut self,
+        subject: &Subject,
+        confirm: &Confirm,
+        is_meant: impl Fn(&Option<Answer>) -> bool,
+    ) {
         for (of, answer) in self.subjects.iter().zip(&mut self.answers) {
-            let unknown = matches!(answer, None | Some(Answer::Nobody));
-            if unknown && of.as_ref() == Some(subject) {
+            if of.as_ref() == Some(subject) && is_meant(answer) {
                 *answer = Some(Answer::Told(confirm.clone()));
             }
         }
@@ -103,16 +116,27 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_without_listeners_is_asked_about_once_and_all_of_it_are_told() {
+    fn a_subject_without_listeners_is_asked_about_once_and_what_was_sent_before_may_be_stored() {
         let mut wave = wave(&["b", "a", "b", "a", "c"]);
         (0..3).for_each(|at| wave.take(at, Answer::Nobody));
         wave.take(4, Answer::Told(Confirm::Stored));
         assert_eq!(wave.deserted(), [Subject::from("a"), Subject::from("b")]);
-        wave.tell(&"b".into(), &down());
-        wave.tell(&"a".into(), &Confirm::Stored);
-        wave.tell(&"c".into(), &down());
-        let stored = Confirm::Stored;
-        let told = [down(), stored.clone(), down(), stored.clone(), stored];
-        assert_eq!(wave.confirms(&down()), told);
+        let gone = refused(ErrorClass::Permanent, "no stream".into());
+        for subject in ["a", "b", "c"] {
+            wave.explain(&subject.into(), &gone);
+        }
+        let unknown = Confirm::Unknown { error: "silence".into() };
+        let told = [gone.clone(), gone.clone(), gone, unknown.clone(), Confirm::Stored];
+        assert_eq!(wave.confirms(&unknown), told);
+    }
+
+    #[test]
+    fn only_what_waits_is_refused() {
+        let mut wave = wave(&["a", "a", "b"]);
+        wave.take(0, Answer::Told(Confirm::Stored));
+        let refusal = refused(ErrorClass::Transient, "forbidden".into());
+        wave.refuse(&"a".into(), &refusal);
+        assert_eq!(wave.open().map(|(at, _)| at).collect::<Vec<_>>(), [2]);
+        assert_eq!(wave.confirms(&down()), [Confirm::Stored, refusal, down()]);
     }
 }

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, interval};
 
 /// So long a close waits for confirms that are still missing.
@@ -56,6 +56,8 @@ struct Slot {
 struct Live {
     connection: Link,
     idle: Mutex<Vec<Channel>>,
+    /// No more batches are under way than there may be channels.
+    turns: Semaphore,
 }
 
 impl Live {
@@ -142,7 +144,9 @@ impl RabbitMqPublisher {
         slot.live = None;
         match connect(&self.config, "publishes").await {
             Ok(connection) => {
-                let live = Arc::new(Live { connection, idle: Mutex::default() });
+                let channels = usize::from(connection.configuration().channel_max());
+                let turns = Semaphore::new(channels.saturating_sub(1).max(1));
+                let live = Arc::new(Live { connection, idle: Mutex::default(), turns });
                 slot.live = Some(live.clone());
                 slot.last_failure.clear();
                 Ok(live)
@@ -200,6 +204,8 @@ impl RabbitMqPublisher {
         if let Err(error) = self.wait_unblocked(&live).await {
             return down(error);
         }
+        // The semaphore is never closed; without a turn the broker would say that there are too many channels.
+        let _turn = live.turns.acquire().await.ok();
         let channel = match live.channel(self.config.connect_timeout).await {
             Ok(channel) => channel,
             Err(error) => return down(format!("{}: {error}", self.address())),

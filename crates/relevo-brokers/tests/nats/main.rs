@@ -27,10 +27,14 @@ async fn publish(publisher: &NatsPublisher, events: &[Event]) -> Vec<Confirm> {
     publisher.publish(&events.iter().collect::<Vec<_>>()).await
 }
 
-async fn jetstream(server: &Nats) -> Context {
+async fn bare(server: &Nats) -> async_nats::Client {
     let options =
         async_nats::ConnectOptions::with_user_and_password("relevo".into(), "relevo".into());
-    async_nats::jetstream::new(options.connect(server.address().to_string()).await.unwrap())
+    options.connect(server.address().to_string()).await.unwrap()
+}
+
+async fn jetstream(server: &Nats) -> Context {
+    async_nats::jetstream::new(bare(server).await)
 }
 
 /// A stream of this test alone, and one for its dead letters.

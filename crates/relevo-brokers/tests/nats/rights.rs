@@ -1,6 +1,7 @@
 //! What a user may not do, a server without JetStream, and JetStream on another server.
 
-use super::{consumer, event, jetstream, next, publish, stored, streams};
+use super::{bare, consumer, event, jetstream, next, publish, stored, streams};
+use futures::StreamExt;
 use relevo_brokers::nats::{NatsAdmin, NatsConfig, NatsPublisher, NatsSubscriber};
 use relevo_core::broker::{Confirm, Settle, Subscriber, Topology};
 use relevo_core::{ErrorClass, Kind};
@@ -51,6 +52,31 @@ async fn what_is_not_permitted_is_refused_by_name_and_nothing_waits_for_it() {
         assert!(error.contains("the user needs that permission"), "{user}: {error}");
     }
     assert!(consumes(as_user(&server, "relevo"), &name).await.is_none());
+}
+
+#[tokio::test]
+async fn what_is_forbidden_keeps_no_late_answer_waiting() {
+    let options = NatsOptions::new().user("writer", r#"publish: { deny: ["*.forbidden.>"] }"#);
+    let Some(server) = require(Nats::start_with(&options)) else { return };
+    // Stands in for a stream that takes its time, far longer than a refusal needs to be believed.
+    let client = bare(&server).await;
+    let mut asked = client.subscribe("late.a").await.unwrap();
+    client.flush().await.unwrap();
+    let answers = tokio::spawn(async move {
+        let message = asked.next().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        let answer = r#"{"stream":"S","seq":1}"#.into();
+        client.publish(message.reply.unwrap(), answer).await.unwrap();
+        client.flush().await.unwrap();
+    });
+    let publisher = NatsPublisher::new(as_user(&server, "writer").ack_timeout(FAR));
+    let events = [event("late.a", 1), event("t.forbidden.x", 2)];
+    let began = Instant::now();
+    let confirms = publish(&publisher, &events).await;
+    assert!(began.elapsed() < FAR / 10, "{:?}", began.elapsed());
+    assert_eq!(confirms[0], Confirm::Stored);
+    assert!(matches!(&confirms[1], Confirm::Refused { .. }), "{confirms:?}");
+    answers.await.unwrap();
 }
 
 const FAR: Duration = Duration::from_secs(300);

@@ -161,8 +161,8 @@ impl<P: Publisher> Destination for ToBroker<P> {
         self.publisher.capabilities().failure_fails_later
     }
 
-    /// As many as fill the publisher's window. No more: what waits for room would be sent by an owner that may have been
-    /// replaced meanwhile.
+    /// As many as fill the publisher's window, of events of usual size: what waits for room would be sent by an owner that
+    /// may have been replaced meanwhile.
     fn batches_at_once(&self, batch: usize) -> usize {
         let fitting = self.publisher.window().map(|window| window / batch.max(1));
         fitting.unwrap_or(CONCURRENCY).clamp(CONCURRENCY, usize::from(LANES))
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_lanes_hand_over_as_fill_the_window_and_none_waits_for_room() {
+    fn as_many_lanes_hand_over_as_fill_the_window_within_bounds() {
         let lanes = |window, batch| {
             ToBroker::new(Alike { window, ..Alike::default() }).batches_at_once(batch)
         };

@@ -6,10 +6,10 @@ use super::outcome::Outcome;
 use super::{Answer, Failure, Handler, Settled};
 use crate::error::{Error, Kind, Result};
 use crate::event::Event;
-use crate::mutant;
 use crate::outbox::{LaneChange, Store};
 use crate::relay::run::Destination;
 use crate::relay::{Batch, Delivery};
+use crate::{mutant, telemetry};
 use async_trait::async_trait;
 use futures::FutureExt;
 use std::any::Any;
@@ -113,7 +113,11 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
                 None => {
                     let outcome =
                         self.attempt(batch.event(index), &mut effect, careful).await?.into();
-                    if self.is_spoilt(&outcome, careful) {
+                    // What is tried again is expected to fail: that says nothing about other transactions.
+                    if outcome != Outcome::Done && !batch.is_drain() {
+                        self.caution.learn();
+                    }
+                    if is_spoilt(&outcome, careful) {
                         return Ok(None);
                     }
                     outcome
@@ -130,15 +134,6 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
         };
         self.record_and_commit(effect, &change).await?;
         Ok(Some(Delivery::Recorded { change, rest, down: None }))
-    }
-
-    /// Are there effects in the shared transaction now that must be undone, and no savepoint before them?
-    pub(super) fn is_spoilt(&self, outcome: &Outcome, careful: bool) -> bool {
-        if *outcome == Outcome::Done {
-            return false;
-        }
-        self.caution.learn();
-        !careful && !mutant!(KeepsSpoilt)
     }
 
     /// One attempt at one event. A failure the handler answers is undone to the savepoint; anything else breaks
@@ -271,6 +266,11 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     }
 }
 
+/// Are there effects in the shared transaction now that must be undone, and no savepoint before them?
+pub(super) fn is_spoilt(outcome: &Outcome, careful: bool) -> bool {
+    *outcome != Outcome::Done && !careful && !mutant!(KeepsSpoilt)
+}
+
 pub(super) async fn commit<D: TxDriver>(tx: D::Tx<'_>) -> Result<()> {
     let late =
         || Error::new(Kind::CommitUnknown, format!("no answer to COMMIT within {PATIENCE:?}"));
@@ -337,9 +337,10 @@ impl<D: TxDriver, H: Handler<D>> Destination for Direct<D, H> {
         if batch.is_single() || batch.len() == 1 {
             return self.single(store, batch).await;
         }
-        let careful = D::SAVEPOINTS_TELL || self.caution.is_due();
+        let careful = D::SAVEPOINTS_TELL || batch.is_drain() || self.caution.is_due();
         let mut shared = self.shared(batch.clone(), careful).await;
         if !careful && matches!(shared, Ok(None)) {
+            telemetry::spoilt(&batch.lane().subscription);
             shared = self.shared(batch.clone(), true).await;
         }
         match shared {

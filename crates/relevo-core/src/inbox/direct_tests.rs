@@ -49,6 +49,7 @@ impl<const HOLD: u64> Scripted<HOLD> {
 }
 
 impl<const HOLD: u64> TxDriver for Scripted<HOLD> {
+    const SAVEPOINTS_TELL: bool = false;
     const HOLD: Duration = Duration::from_millis(HOLD);
     type Conn = ();
     type Tx<'c> = Self;

@@ -22,9 +22,9 @@ pub trait TxDriver: Send + Sync + Sized + 'static {
     /// publishers are ready to wait. A shared transaction takes in no further event after a quarter of it.
     const HOLD: Duration = Duration::from_secs(120);
 
-    /// True if the savepoint before each event also tells that the database has ended the transaction by itself: then it is
-    /// set even as long as nothing fails.
-    const SAVEPOINTS_TELL: bool = false;
+    /// True if the database may end a transaction by itself, and statements then go on outside of any: the savepoint before
+    /// each event tells that, and is set even as long as nothing fails.
+    const SAVEPOINTS_TELL: bool = true;
 
     /// Checks a connection out.
     fn acquire(&self) -> impl Future<Output = Result<Self::Conn>> + Send;

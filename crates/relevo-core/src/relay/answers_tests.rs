@@ -174,6 +174,28 @@ fn memory_is_bounded_in_bytes_before_more_is_read() {
 }
 
 #[test]
+fn lanes_that_fell_behind_are_read_no_further_than_where_others_wait() {
+    let place = |seq| Position { from: TickRef::default(), to: Some(TO), seq };
+    let config = RelayConfig { concurrency: Some(1), batch: 1, lane_queue: 2, ..config() };
+    let mut rig = Rig::new(config, LaneState { position: place(2), parked: Vec::new() });
+    let mut answer = |reader, rows: &[(u16, i64)], end| {
+        let row = |(lane, seq): &(u16, i64)| Row { lane: *lane, seq: *seq, event: event("k") };
+        let page = Page { rows: rows.iter().map(row).collect(), to: Some(TO), end };
+        rig.relay.handle(at(0), Input::Page { reader, result: Ok(page) });
+        rig.poll(0);
+    };
+    // Lane 3 is ahead, hands over one event, and is full with the other. Then the page of the others comes.
+    answer(0, &[(3, 3), (3, 4)], place(4));
+    answer(1, &[(1, 1), (1, 4), (2, 6)], Position::at(TO));
+    assert_eq!(rig.relay.counts(at(0)).queued, 3, "what lies beyond lane 3 is read again");
+    let reads = rig.asked.iter().filter_map(|action| match action {
+        Action::ReadPage { request, .. } => Some(request.position),
+        _ => None,
+    });
+    assert_eq!(reads.collect::<Vec<_>>(), [place(4)], "all go on from there");
+}
+
+#[test]
 fn a_lane_whose_batch_has_no_known_outcome_is_loaded_after_a_pause_and_others_are_not() {
     let mut rig = Rig::plain(config());
     rig.page(0, &[(1, "a"), (2, "b")]);

@@ -138,6 +138,7 @@ pub async fn start(
         return Err(Error::new(Kind::NotSupported, why));
     }
     config.check()?;
+    tracing::debug!(subscription = %subscription.name, batches_at_once = config.batches_at_once(), batch = config.batch, "starts");
     let max_parked = config.max_parked_keys + 1;
     store.subscribe(&subscription).await?;
     let relay = Relay::new(

@@ -24,9 +24,10 @@ fn killed_and_poisoned_it_loses_nothing_and_does_nothing_twice() {
     assert_eq!(n("effects"), n("delivered"));
     assert_eq!(n("delivered") + n("dead"), n("committed"));
     assert!(n("committed") >= 100, "{report}");
-    // Killed between an effect and its commit, the worker did something that is done again, and counts once.
+    // Killed between an effect and its commit, the worker did something that is done again, and counts once. So did what
+    // shared a transaction with the poisoned event.
     let inside = said(&output).contains("in the middle of a transaction");
-    assert_eq!(inside, n("duplicates_seen") > 0, "{report}");
+    assert!(!inside || n("duplicates_seen") > 0, "{report}");
     // The two systems beside it have the same object each, under their name, and nothing else is there.
     assert_eq!(report.as_object().unwrap().len(), FIELDS.len() + 2, "{report}");
     for system in ["ticketflow", "smartedify"] {

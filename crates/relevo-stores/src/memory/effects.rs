@@ -109,6 +109,7 @@ fn decode<T: DeserializeOwned>(table: &str, key: &str, bytes: &[u8]) -> Result<T
 
 /// The store is its own driver. A transaction that idles is ended by whoever drops it: nothing outlives the process.
 impl TxDriver for MemoryStore {
+    const SAVEPOINTS_TELL: bool = false;
     type Conn = ();
     type Tx<'c> = MemoryTransaction;
 

@@ -119,6 +119,7 @@ impl Deadpool {
 }
 
 impl TxDriver for Deadpool {
+    const SAVEPOINTS_TELL: bool = false;
     type Conn = PooledConnection;
     type Tx<'c> = deadpool_postgres::Transaction<'c>;
 
@@ -194,6 +195,7 @@ impl TokioPostgres {
 }
 
 impl TxDriver for TokioPostgres {
+    const SAVEPOINTS_TELL: bool = false;
     type Conn = PooledConnection;
     type Tx<'c> = tokio_postgres::Transaction<'c>;
 
@@ -311,6 +313,7 @@ mod by_sqlx {
     }
 
     impl TxDriver for SqlxPostgres {
+        const SAVEPOINTS_TELL: bool = false;
         type Conn = SqlxConnection;
         type Tx<'c> = Transaction<'c, Postgres>;
 

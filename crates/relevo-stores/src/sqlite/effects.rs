@@ -44,8 +44,6 @@ impl TxDriver for SqlxSqlite {
     /// handler stay below that.
     const HOLD: Duration = Duration::from_secs(3);
 
-    const SAVEPOINTS_TELL: bool = true;
-
     async fn acquire(&self) -> Result<Self::Conn> {
         loop {
             let conn = self.pool.acquire().await.map_err(of_sqlx)?;

@@ -9,7 +9,7 @@ use relevo_core::inbox::{Answer, Caution, Failure, Outcome, Settled};
 use relevo_core::outbox::Store;
 use relevo_core::relay::run::Destination;
 use relevo_core::relay::{Batch, Delivery};
-use relevo_core::{Error, Event, Kind, Result};
+use relevo_core::{Error, Event, Kind, Result, telemetry};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -234,9 +234,10 @@ impl<H: SyncHandler> Worker<H> {
         if batch.is_single() || batch.len() == 1 {
             return self.single(batch);
         }
-        let careful = self.caution.is_due();
+        let careful = batch.is_drain() || self.caution.is_due();
         let mut shared = self.shared(batch.clone(), careful);
         if !careful && matches!(shared, Ok(None)) {
+            telemetry::spoilt(&batch.lane().subscription);
             shared = self.shared(batch.clone(), true);
         }
         Verdict::Delivered(match shared {
@@ -261,7 +262,10 @@ impl<H: SyncHandler> Worker<H> {
             }
             let answer = attempt(&*self.handler, &self.guard, &tx, batch.event(index))?;
             if !matches!(answer, Ok(Settled::Done)) {
-                self.caution.learn();
+                // What is tried again is expected to fail: that says nothing about other transactions.
+                if !batch.is_drain() {
+                    self.caution.learn();
+                }
                 if !careful {
                     return Ok(None);
                 }

@@ -184,6 +184,7 @@ pub(super) struct SimDriver {
 }
 
 impl TxDriver for SimDriver {
+    const SAVEPOINTS_TELL: bool = false;
     type Conn = ();
     type Tx<'c> = SimTx;
 

@@ -73,6 +73,7 @@ impl<D: TxDriver> TxDriver for Apart<D> {
     type Tx<'c> = ApartTx<'c, D>;
 
     const HOLD: Duration = D::HOLD;
+    const SAVEPOINTS_TELL: bool = D::SAVEPOINTS_TELL;
 
     async fn acquire(&self) -> Result<Self::Conn> {
         self.driver.acquire().await

@@ -209,6 +209,7 @@ impl<D: TxDriver> TxDriver for Tripped<D> {
     type Tx<'c> = D::Tx<'c>;
 
     const HOLD: Duration = D::HOLD;
+    const SAVEPOINTS_TELL: bool = D::SAVEPOINTS_TELL;
 
     async fn acquire(&self) -> Result<Self::Conn> {
         let acquired = around("acquire", self.0.acquire()).await;

@@ -154,6 +154,15 @@ impl KafkaAdmin {
                 _ => break,
             }
         }
+        self.until_shown(client, &wanted.name).await
+    }
+
+    /// What is made is known to the brokers a moment later: whoever asks next would be told that it is not there.
+    async fn until_shown(&self, client: &Client, name: &str) -> Result<()> {
+        let end = Instant::now() + self.config.connect_timeout;
+        while self.shape(client, name).await?.0.is_none() && Instant::now() < end {
+            tokio::time::sleep(ELECTION).await;
+        }
         Ok(())
     }
 

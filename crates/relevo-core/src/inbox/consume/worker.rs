@@ -5,7 +5,7 @@ use crate::broker::cloudevents::Binding;
 use crate::broker::{Foreign, Incoming, Settle};
 use crate::error::{Error, Kind, Result};
 use crate::event::EventId;
-use crate::inbox::direct::{Broken, Direct, commit, distrust, in_time};
+use crate::inbox::direct::{Broken, Direct, commit, distrust, in_time, is_spoilt};
 use crate::inbox::effect::Effect;
 use crate::inbox::{Handler, Outcome, TxDriver};
 use crate::{mutant, telemetry};
@@ -97,6 +97,7 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             let careful = D::SAVEPOINTS_TELL || self.direct.caution.is_due();
             let mut together = self.together(meeting.clone(), careful).await;
             if !careful && matches!(together, Ok(None)) {
+                telemetry::spoilt(&self.name);
                 together = self.together(meeting.clone(), true).await;
             }
             match together.inspect_err(|broken| distrust(&self.driver, broken)) {
@@ -196,7 +197,10 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
             while let Some(index) = meeting.next() {
                 let attempt = self.direct.attempt(meeting.event(index), &mut effect, careful);
                 let outcome = attempt.await?.into();
-                let is_spoilt = self.direct.is_spoilt(&outcome, careful);
+                if outcome != Outcome::Done {
+                    self.direct.caution.learn();
+                }
+                let is_spoilt = is_spoilt(&outcome, careful);
                 meeting.settle(index, outcome);
                 self.unless_left_to_broker(&meeting)?;
                 if is_spoilt {

@@ -51,6 +51,7 @@ impl<const HOLD: u64> Scripted<HOLD> {
 }
 
 impl<const HOLD: u64> TxDriver for Scripted<HOLD> {
+    const SAVEPOINTS_TELL: bool = false;
     const HOLD: Duration = Duration::from_secs(HOLD);
     type Conn = ();
     type Tx<'c> = Self;
