@@ -87,11 +87,16 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     }
 
     /// One transaction for the batch; the fence is its last statement. Without savepoints (`careful`) nothing comes of it if
-    /// anything but a done effect does.
-    async fn shared(&self, batch: Batch, careful: bool) -> Result<Option<Delivery>, Broken> {
+    /// anything but a done effect does. What is `known` was tried already.
+    async fn shared(
+        &self,
+        batch: Batch,
+        careful: bool,
+        known: Option<Tried>,
+    ) -> Result<Shared<Delivery>, Broken> {
         let mut slot = None;
-        let shared = self.shared_on(&mut slot, batch, careful).await;
-        let is_recorded = |done: &_| matches!(done, Some(Delivery::Recorded { .. }));
+        let shared = self.shared_on(&mut slot, batch, careful, known).await;
+        let is_recorded = |done: &_| matches!(done, Shared::Done(Delivery::Recorded { .. }));
         give_back(&self.driver, slot, shared, is_recorded)
     }
 
@@ -100,7 +105,8 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
         slot: &mut Option<D::Conn>,
         mut batch: Batch,
         careful: bool,
-    ) -> Result<Option<Delivery>, Broken> {
+        mut known: Option<Tried>,
+    ) -> Result<Shared<Delivery>, Broken> {
         let mut effect = Effect::new(&self.driver, slot, self.idle_limit);
         in_time(effect.tx()).await?;
         if mutant!(FenceFirst) {
@@ -108,17 +114,18 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
         }
         let begun = Instant::now();
         while let Some(index) = batch.next() {
-            let outcome = match self.answered_before(&batch, index) {
+            let before = self.answered_before(&batch, index);
+            let outcome = match before.or_else(|| outcome_of(&mut known, index)) {
                 Some(outcome) => outcome,
                 None => {
-                    let outcome =
-                        self.attempt(batch.event(index), &mut effect, careful).await?.into();
+                    let tried = self.attempt(batch.event(index), &mut effect, careful).await?;
+                    let outcome: Outcome = tried.into();
                     // What is tried again is expected to fail: that says nothing about other transactions.
                     if outcome != Outcome::Done && !batch.is_drain() {
                         self.caution.learn();
                     }
                     if is_spoilt(&outcome, careful) {
-                        return Ok(None);
+                        return Ok(Shared::Spoilt((index, outcome)));
                     }
                     outcome
                 }
@@ -130,10 +137,11 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
         }
         let (change, rest) = batch.finish();
         let Some(change) = change else {
-            return Ok(Some(Delivery::Down { items: rest, reason: "empty batch".into() }));
+            let reason = "empty batch".into();
+            return Ok(Shared::Done(Delivery::Down { items: rest, reason }));
         };
         self.record_and_commit(effect, &change).await?;
-        Ok(Some(Delivery::Recorded { change, rest, down: None }))
+        Ok(Shared::Done(Delivery::Recorded { change, rest, down: None }))
     }
 
     /// One attempt at one event. A failure the handler answers is undone to the savepoint; anything else breaks
@@ -266,6 +274,22 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     }
 }
 
+/// An event by its place in the batch, and what came of its attempt.
+pub(super) type Tried = (usize, Outcome);
+
+/// What became of a shared transaction.
+pub(super) enum Shared<T> {
+    Done(T),
+    /// It was rolled back because of this one, and had no savepoints. It is done again with them; of this one the outcome
+    /// is known, so that each attempt is one call.
+    Spoilt(Tried),
+}
+
+/// The outcome of the event at `index`, if it was tried in the transaction that it spoilt.
+pub(super) fn outcome_of(known: &mut Option<Tried>, index: usize) -> Option<Outcome> {
+    known.take_if(|(tried, _)| *tried == index).map(|(_, outcome)| outcome)
+}
+
 /// Are there effects in the shared transaction now that must be undone, and no savepoint before them?
 pub(super) fn is_spoilt(outcome: &Outcome, careful: bool) -> bool {
     *outcome != Outcome::Done && !careful && !mutant!(KeepsSpoilt)
@@ -338,14 +362,14 @@ impl<D: TxDriver, H: Handler<D>> Destination for Direct<D, H> {
             return self.single(store, batch).await;
         }
         let careful = D::SAVEPOINTS_TELL || batch.is_drain() || self.caution.is_due();
-        let mut shared = self.shared(batch.clone(), careful).await;
-        if !careful && matches!(shared, Ok(None)) {
+        let mut shared = self.shared(batch.clone(), careful, None).await;
+        if let Ok(Shared::Spoilt(known)) = shared {
             telemetry::spoilt(&batch.lane().subscription);
-            shared = self.shared(batch.clone(), true).await;
+            shared = self.shared(batch.clone(), true, Some(known)).await;
         }
         match shared {
-            Ok(Some(delivery)) => delivery,
-            Ok(None) => {
+            Ok(Shared::Done(delivery)) => delivery,
+            Ok(Shared::Spoilt(_)) => {
                 let reason = "it was spoilt in spite of its savepoints".into();
                 Delivery::Aborted { items: batch.into_items(), reason }
             }

@@ -292,7 +292,8 @@ async fn what_fails_is_done_again_with_savepoints_and_so_is_what_comes_next() {
     let (change, _) = recorded(direct.deliver(&store, page(&["a", "bad", "b"])).await);
     assert_eq!((change.delivered, change.failed.len()), (2, 1));
     let spoilt = ["acquire", "begin", "handle", "handle"];
-    let again = ["acquire", "begin", "savepoint", "handle", "savepoint", "handle", "undo"];
+    // Each attempt is one call: of the one that failed the answer is known.
+    let again = ["acquire", "begin", "savepoint", "handle"];
     let end = ["savepoint", "handle", "record", "commit", "committed"];
     let all = [&spoilt[..], &again, &end].concat();
     assert_eq!(driver.told(), all);
@@ -309,7 +310,7 @@ async fn what_is_not_done_in_a_shared_transaction_is_undone_and_nothing_else() {
     assert_eq!((change.delivered, change.failed.len(), change.skips.len()), (1, 1, 1));
     let told = driver.told();
     let attempts: Vec<_> = told.iter().filter(|step| ["handle", "undo"].contains(step)).collect();
-    assert_eq!(attempts, [&"handle", &"handle", &"undo", &"handle", &"handle", &"undo"]);
+    assert_eq!(attempts, [&"handle", &"handle", &"handle", &"undo"]);
     assert!(told.ends_with(&["record", "commit", "committed"]), "{told:?}");
 }
 

@@ -204,7 +204,7 @@ mod tests {
             format!("`record_every` | {} ms;", config.record_every.as_millis()),
             format!("`page_bytes` | {},{:03} rows, {bytes} |", rows / 1000, rows % 1000),
             format!("`queue_bytes` | {} |", mib(config.queue_bytes)),
-            format!("`batch_bytes` | {}, {} |", config.batch, mib(config.batch_bytes)),
+            format!("`batch_bytes` | {}, {};", config.batch, mib(config.batch_bytes)),
             format!("`concurrency` | {CONCURRENCY}, or"),
             format!("`max_parked_keys` | {},000,", config.max_parked_keys / 1000),
         ] {

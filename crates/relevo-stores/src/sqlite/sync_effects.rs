@@ -5,7 +5,7 @@ use super::errors::{Fault, is_snapshot_conflict, of_rusqlite, own};
 use super::record::record;
 use async_trait::async_trait;
 use relevo_core::inbox::direct::{panic_text, record_apart};
-use relevo_core::inbox::{Answer, Caution, Failure, Outcome, Settled};
+use relevo_core::inbox::{Answer, Caution, Failure, Outcome};
 use relevo_core::outbox::Store;
 use relevo_core::relay::run::Destination;
 use relevo_core::relay::{Batch, Delivery};
@@ -134,6 +134,15 @@ impl<H: SyncHandler> Destination for SyncDirect<H> {
     }
 }
 
+/// What became of a shared transaction.
+#[expect(clippy::large_enum_variant, reason = "lives for the length of one call")]
+enum Shared {
+    Done(Delivery),
+    /// It was rolled back because of the event at this place, and had no savepoints. It is done again with them; of this
+    /// event the outcome is known, so that each attempt is one call.
+    Spoilt(usize, Outcome),
+}
+
 /// Why a transaction did not come to its commit.
 enum Broken {
     /// The attempt as a whole: timeout, panic, conflict. Rolled back.
@@ -235,14 +244,16 @@ impl<H: SyncHandler> Worker<H> {
             return self.single(batch);
         }
         let careful = batch.is_drain() || self.caution.is_due();
-        let mut shared = self.shared(batch.clone(), careful);
-        if !careful && matches!(shared, Ok(None)) {
+        let mut shared = self.shared(batch.clone(), careful, None);
+        if let Ok(Shared::Spoilt(index, outcome)) = shared {
             telemetry::spoilt(&batch.lane().subscription);
-            shared = self.shared(batch.clone(), true);
+            shared = self.shared(batch.clone(), true, Some((index, outcome)));
         }
         Verdict::Delivered(match shared {
-            Ok(Some(delivery)) => delivery,
-            Ok(None) => Delivery::Void(own(Kind::StoreFailed, "nothing of the batch was decided")),
+            Ok(Shared::Done(delivery)) => delivery,
+            Ok(Shared::Spoilt(..)) => {
+                Delivery::Void(own(Kind::StoreFailed, "nothing of the batch was decided"))
+            }
             Err(Broken::Attempt(kind, error)) => Delivery::Aborted {
                 items: batch.into_items(),
                 reason: format!("{}: {error}", kind.code()),
@@ -252,29 +263,39 @@ impl<H: SyncHandler> Worker<H> {
     }
 
     /// One transaction for the batch; the fence is its last statement. Without savepoints (`careful`) nothing comes of it if
-    /// anything but a done effect does.
-    fn shared(&mut self, mut batch: Batch, careful: bool) -> Result<Option<Delivery>, Broken> {
+    /// anything but a done effect does. What is `known` was tried already.
+    fn shared(
+        &mut self,
+        mut batch: Batch,
+        careful: bool,
+        mut known: Option<(usize, Outcome)>,
+    ) -> Result<Shared, Broken> {
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let begun = Instant::now();
         while let Some(index) = batch.next() {
+            if let Some((_, outcome)) = known.take_if(|(tried, _)| *tried == index) {
+                batch.settle(index, outcome);
+                continue;
+            }
             if careful {
                 tx.execute_batch("SAVEPOINT relevo_event")?;
             }
             let answer = attempt(&*self.handler, &self.guard, &tx, batch.event(index))?;
-            if !matches!(answer, Ok(Settled::Done)) {
+            let outcome: Outcome = answer.into();
+            if outcome != Outcome::Done {
                 // What is tried again is expected to fail: that says nothing about other transactions.
                 if !batch.is_drain() {
                     self.caution.learn();
                 }
                 if !careful {
-                    return Ok(None);
+                    return Ok(Shared::Spoilt(index, outcome));
                 }
                 tx.execute_batch("ROLLBACK TO relevo_event")?;
             }
             if careful {
                 tx.execute_batch("RELEASE relevo_event")?;
             }
-            batch.settle(index, answer.into());
+            batch.settle(index, outcome);
             // Publishers wait for the file meanwhile: what is left goes into the next transaction.
             if begun.elapsed() > SHARED_FOR {
                 break;
@@ -285,7 +306,7 @@ impl<H: SyncHandler> Worker<H> {
         };
         record(&tx, &change).map_err(|fault| events_fault(fault.into()))?;
         self.guard.commit(tx)?;
-        Ok(Some(Delivery::Recorded { change, rest, down: None }))
+        Ok(Shared::Done(Delivery::Recorded { change, rest, down: None }))
     }
 
     /// One event in a transaction of its own.

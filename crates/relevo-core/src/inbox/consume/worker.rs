@@ -5,7 +5,9 @@ use crate::broker::cloudevents::Binding;
 use crate::broker::{Foreign, Incoming, Settle};
 use crate::error::{Error, Kind, Result};
 use crate::event::EventId;
-use crate::inbox::direct::{Broken, Direct, commit, distrust, in_time, is_spoilt};
+use crate::inbox::direct::{
+    Broken, Direct, Shared, Tried, commit, distrust, in_time, is_spoilt, outcome_of,
+};
 use crate::inbox::effect::Effect;
 use crate::inbox::{Handler, Outcome, TxDriver};
 use crate::{mutant, telemetry};
@@ -95,14 +97,14 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
     async fn once(&self, meeting: Meeting) -> Result<Settled> {
         if meeting.len() > 1 && !self.slow {
             let careful = D::SAVEPOINTS_TELL || self.direct.caution.is_due();
-            let mut together = self.together(meeting.clone(), careful).await;
-            if !careful && matches!(together, Ok(None)) {
+            let mut together = self.together(meeting.clone(), careful, None).await;
+            if let Ok(Shared::Spoilt(known)) = together {
                 telemetry::spoilt(&self.name);
-                together = self.together(meeting.clone(), true).await;
+                together = self.together(meeting.clone(), true, Some(known)).await;
             }
             match together.inspect_err(|broken| distrust(&self.driver, broken)) {
-                Ok(Some(settled)) => return Ok(settled),
-                Ok(None) => {}
+                Ok(Shared::Done(settled)) => return Ok(settled),
+                Ok(Shared::Spoilt(_)) => {}
                 Err(Broken::Attempt(..)) => telemetry::count("relevo_aborted_total", &self.name, 1),
                 Err(Broken::Store(error)) if error.kind() == Kind::TransactionConflict => {
                     telemetry::count("relevo_aborted_total", &self.name, 1);
@@ -180,12 +182,13 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
     }
 
     /// Inbox rows, effects and landings of the batch in one transaction. Without savepoints (`careful`) nothing comes of it
-    /// if anything but a done effect does.
+    /// if anything but a done effect does. What is `known` was tried already.
     async fn together(
         &self,
         mut meeting: Meeting,
         careful: bool,
-    ) -> Result<Option<Settled>, Broken> {
+        mut known: Option<Tried>,
+    ) -> Result<Shared<Settled>, Broken> {
         let mut slot = None;
         let mut effect = Effect::new(&self.driver, &mut slot, self.idle_limit);
         in_time(effect.tx()).await?;
@@ -195,22 +198,25 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         {
             self.unless_left_to_broker(&meeting)?;
             while let Some(index) = meeting.next() {
+                if let Some(outcome) = outcome_of(&mut known, index) {
+                    meeting.settle(index, outcome);
+                    continue;
+                }
                 let attempt = self.direct.attempt(meeting.event(index), &mut effect, careful);
-                let outcome = attempt.await?.into();
+                let outcome: Outcome = attempt.await?.into();
                 if outcome != Outcome::Done {
                     self.direct.caution.learn();
                 }
-                let is_spoilt = is_spoilt(&outcome, careful);
-                meeting.settle(index, outcome);
+                meeting.settle(index, outcome.clone());
                 self.unless_left_to_broker(&meeting)?;
-                if is_spoilt {
-                    return Ok(None);
+                if is_spoilt(&outcome, careful) {
+                    return Ok(Shared::Spoilt((index, outcome)));
                 }
             }
         }
         let settled = self.end(&meeting, effect).await?;
         slot.into_iter().for_each(|conn| self.driver.committed(conn));
-        Ok(Some(settled))
+        Ok(Shared::Done(settled))
     }
 
     /// Asks the inbox about the next messages; false if there are none.
