@@ -79,6 +79,8 @@ pub struct Counts {
     pub parked_keys: usize,
     /// Events in memory.
     pub queued: usize,
+    /// Events in memory of lanes that need a person: none, or others lack the room.
+    pub queued_stopped: usize,
     /// Lanes taken so far.
     pub takeovers: u64,
     /// Events the subscription did not want, so far.
@@ -166,6 +168,10 @@ impl Relay {
             stopped: self.lanes.values().filter(|lane| lane.stopped.is_some()).count(),
             parked_keys: self.lanes.values().map(Lane::parked_keys).sum(),
             queued: self.lanes.values().map(Lane::queued).sum(),
+            queued_stopped: {
+                let stopped = self.lanes.values().filter(|lane| lane.stopped.is_some());
+                stopped.map(Lane::queued).sum()
+            },
             breaker_open: self.breaker.is_open(),
             due: self.lanes.values().any(|lane| lane.has_due(now) || lane.is_busy()),
             ..self.counts

@@ -38,18 +38,18 @@ pub(super) struct Reading {
 struct Group {
     /// Those with room for more.
     lanes: Vec<(u16, Token)>,
-    /// How many of these have something in memory to work on.
-    at_work: usize,
+    /// How many events these have in memory.
+    queued: usize,
     /// Others have no room.
     some_are_full: bool,
 }
 
 impl Group {
-    /// A page for a part of the lanes is read again for the others. So those with room wait for those without, as long as
-    /// enough of them have something to hand over: as many as may at once, or all.
+    /// A page for a part of the lanes is read again for the others. So those with room wait for those without, as long
+    /// as they have a batch each on average to work on.
     fn should_read(&self, config: &RelayConfig) -> bool {
-        let enough = config.batches_at_once().min(self.lanes.len());
-        !self.lanes.is_empty() && (!self.some_are_full || self.at_work < enough)
+        let enough = config.batch.saturating_mul(self.lanes.len());
+        !self.lanes.is_empty() && (!self.some_are_full || self.queued < enough)
     }
 }
 
@@ -123,7 +123,7 @@ impl Readers {
             let group = groups.entry(position).or_default();
             if lane.has_room(config) {
                 group.lanes.push((*number, lane.token));
-                group.at_work += usize::from(lane.queued() > 0);
+                group.queued += lane.queued();
             } else {
                 group.some_are_full = true;
             }

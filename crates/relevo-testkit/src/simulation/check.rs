@@ -45,6 +45,9 @@ pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Acti
     let current = at.last_good.is_some_and(|sent| now.since(sent) < config.lease);
     let broken = if counts.queued > most {
         Some((Invariant::Bounded, format!("{} events in memory, {most} at most", counts.queued)))
+    } else if counts.queued_stopped > 0 {
+        let text = format!("{} events in memory of lanes that stopped", counts.queued_stopped);
+        Some((Invariant::Bounded, text))
     } else if at.delivering + deliveries > config.batches_at_once() {
         let text = format!("more than {} batches under way", config.batches_at_once());
         Some((Invariant::Bounded, text))

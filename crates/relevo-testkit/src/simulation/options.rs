@@ -417,7 +417,7 @@ pub(super) fn subscription(
     config.after_dead = if r.one_in(5) { AfterDead::Hold } else { AfterDead::Continue };
     config.lease = lease;
     config.batch = r.pick(&[1, 3, 10]);
-    config.concurrency = Some(r.pick(&[1, 2, 8, 64]));
+    config.concurrency = Some(r.pick(&[1, 2, 8]));
     config.lane_queue = r.pick(&[1, 4, 40]);
     config.page_rows = r.pick(&[2, 7, 100]);
     config.poll = (Duration::from_millis(40), Duration::from_millis(500));
