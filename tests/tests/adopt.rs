@@ -49,6 +49,7 @@ on_every_database! {
     }
     chaos {
         relays_that_die_lose_nothing_and_keep_the_order_of_every_key,
+        relays_that_die_lose_nothing_and_keep_the_order_where_rows_must_not_be_changed,
         a_claim_that_outlives_its_owner_comes_back,
         a_table_of_strange_names_is_relayed_by_its_mapping_alone,
     }

@@ -5,6 +5,7 @@
 mod sqlite_support;
 
 use relevo_core::dead_letters::{DeadFilter, DeadLetter, Operate};
+use relevo_core::event::lane_of;
 use relevo_core::inbox::{Answer, Failure, Settled};
 use relevo_core::outbox::{MemberId, Store, Subscription};
 use relevo_core::relay::RelayConfig;
@@ -83,12 +84,12 @@ fn note(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<usize> {
 struct Books {
     outbox: SqliteOutbox,
     slow: bool,
-    calls: AtomicUsize,
+    calls: Arc<AtomicUsize>,
 }
 
 impl Books {
     fn new(slow: bool) -> Self {
-        Self { outbox: SqliteOutbox::default(), slow, calls: AtomicUsize::new(0) }
+        Self { outbox: SqliteOutbox::default(), slow, calls: Arc::default() }
     }
 }
 
@@ -193,6 +194,27 @@ async fn a_synchronous_handler_that_fails_panics_or_runs_late_harms_only_its_own
         assert!(error("commit").starts_with("R0035"), "{}", error("commit"));
         assert_eq!(count(&scratch, "relevo_skip"), 1);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_in_a_shared_transaction_costs_a_second_call_of_those_before_it_alone() {
+    let scratch = Scratch::new();
+    let store = scratch.store().await;
+    scratch.connect().execute_batch(TABLE).unwrap();
+    // One batch is of one lane.
+    let lane = lane_of("k0");
+    let keys: Vec<_> =
+        (1..).map(|n| format!("k{n}")).filter(|key| lane_of(key) == lane).take(2).collect();
+    for (topic, key) in [("before", "k0"), ("refuse", &keys[0]), ("after", &keys[1])] {
+        store.publish_now(event(topic, key)).await.unwrap();
+    }
+    let books = Books::new(false);
+    let calls = books.calls.clone();
+    let running = relay(&store, Arc::new(SyncDirect::new(&store, books).unwrap())).await;
+    effects(&scratch, 2).await;
+    dead(&store, 1).await;
+    running.stop(Duration::from_secs(5)).await.unwrap();
+    assert_eq!((count(&scratch, "effects"), calls.load(Ordering::Relaxed)), (2, 4));
 }
 
 /// Reads, lets somebody else write, then writes: the snapshot it read is no longer the newest.

@@ -1,4 +1,4 @@
-//! The command line. Every option is also a variable of the environment.
+//! The command line. What `serve`, `relay` and `consume` are told, and where anything is, the environment may say as well.
 
 use anyhow::{Context, Result};
 use axum::Router;
@@ -32,7 +32,7 @@ use tokio::sync::watch;
 /// On PostgreSQL and NATS (compose.yaml starts both):
 ///   export DATABASE_URL=postgres://postgres:relevo@127.0.0.1:5432/tenants
 ///   export DOWNSTREAM_DATABASE_URL=postgres://postgres:relevo@127.0.0.1:5432/directory
-///   export SMARTEDIFY_BROKER_URL=nats://127.0.0.1:4222
+///   export SMARTEDIFY_BROKER_URL=nats://relevo:relevo@127.0.0.1:4222
 ///   smartedify serve      the API and the relay
 ///   smartedify consume    the downstream service
 #[derive(Debug, Parser)]
@@ -409,6 +409,17 @@ mod tests {
     #[test]
     fn no_two_options_of_a_command_clash() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_a_service_is_told_the_environment_may_say() {
+        for command in ["serve", "relay", "consume"] {
+            let cli = Cli::command();
+            let command = cli.find_subcommand(command).unwrap();
+            for option in command.get_arguments() {
+                assert!(option.get_env().is_some(), "{} {option}", command.get_name());
+            }
+        }
     }
 
     /// Nobody logs in to read metrics.

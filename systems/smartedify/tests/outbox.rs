@@ -354,6 +354,17 @@ async fn writers_of_one_tenant_keep_its_order(place: Place) {
     relay.stop().await.unwrap();
 }
 
+/// As compose.yaml starts the server. Here `created_at` says anything at all: the server's record of commits tells the
+/// order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_of_one_tenant_keep_its_order_by_the_servers_record_of_commits() {
+    let Some(place) = Place::with_commit_times().await else { return };
+    let lies = "ALTER TABLE outbox_events ALTER COLUMN created_at
+                  SET DEFAULT clock_timestamp() - random() * interval '1 hour'";
+    common::run(&place.db, Sql::each(lies, ""), &[]).await;
+    writers_of_one_tenant_keep_its_order(place).await;
+}
+
 /// Stores everything, and remembers how much it was handed at once.
 #[derive(Clone, Default)]
 struct Sizes(Arc<Mutex<Vec<usize>>>);

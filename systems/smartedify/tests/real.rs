@@ -73,6 +73,15 @@ impl World {
         .await;
     }
 
+    /// The stream takes no message that is larger than so many bytes, headers included.
+    async fn largest_message(&self, nats: &Nats, bytes: i32) {
+        let context = jetstream(nats).await;
+        let mut config =
+            context.get_stream(&self.stream).await.unwrap().cached_info().config.clone();
+        config.max_message_size = bytes;
+        context.update_stream(config).await.unwrap();
+    }
+
     /// Sends the message of an event once more, under another id of the broker's: not even its own window knows it.
     async fn send_copy(&self, nats: &Nats, event: &str) {
         let context = jetstream(nats).await;
@@ -338,6 +347,52 @@ async fn malformed_messages_and_copies_stop_nobody_and_the_dlq_holds_exactly_the
     serve.stop();
 }
 
+/// A payload that makes sense, and that JetStream does not take: its own answer, with its code.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_broker_refuses_for_good_is_a_dead_letter_in_its_words_and_its_tenant_goes_on() {
+    let Some(nats) = require(Nats::shared()) else { return };
+    let Some(world) = World::on("nats", &nats.url()).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let acknowledged = acknowledged(&folder);
+    let serve = world.start("serve", &[]);
+    let _consume = world.start("consume", &[]);
+    let client = serve.client();
+    let made = client.post("/tenants", json!({ "name": "Mirador" })).await.unwrap();
+    let tenant = format!("/tenants/{}", noted(&acknowledged, &made).tenant_id);
+    until("effects", 1, || world.place.effects()).await;
+
+    world.largest_message(&nats, 4096).await;
+    let president = "Ana ".repeat(2000);
+    let large = json!({ "quorum_percent": 60, "voting": "by_head", "president": president });
+    let large = client.send(Method::PUT, &format!("{tenant}/governance"), Some(large)).await;
+    let large = noted(&acknowledged, &large.unwrap());
+    let next = client.send(Method::PATCH, &tenant, Some(json!({ "name": "Alameda" }))).await;
+    noted(&acknowledged, &next.unwrap());
+    until("effects", 2, || world.place.effects()).await;
+    until("dead", 1, || world.place.dead()).await;
+    let admin = client.clone().with_token(TOKEN);
+    let dead = admin.get("/admin/outbox/dlq").await.unwrap().json();
+    let told = |name: &str| dead[0][name].as_str().unwrap_or_default().to_owned();
+    assert_eq!((told("id"), told("error_class")), (large.event_id.clone(), "poison".into()));
+    let refusal = "JetStream refused it: message size exceeds maximum allowed (10054)";
+    assert_eq!((told("last_error").as_str(), dead[0]["retry_count"].as_i64()), (refusal, Some(1)));
+    let page = client.get("/metrics").await.unwrap().body;
+    let mut refused = page.lines().filter(|it| it.starts_with("outbox_failed_permanent_total{"));
+    assert!(refused.any(|it| it.contains("class=\"poison\"") && it.ends_with(" 1")), "{page}");
+
+    // Somebody lets the stream take it: it is sent again, behind what went on without it.
+    world.largest_message(&nats, -1).await;
+    let which = json!({ "event_id": large.event_id });
+    let asked = admin.post("/admin/outbox/dlq/reprocess", which).await.unwrap();
+    assert_eq!(asked.status, 202, "{asked:?}");
+    until("effects", 3, || world.place.effects()).await;
+    until("dead", 0, || world.place.dead()).await;
+    let sent = messages(&nats, &world.stream).await;
+    assert_eq!(sent.iter().map(|(_, _, version)| *version).collect::<Vec<_>>(), [1, 3, 2]);
+    world.judge(&acknowledged, Order::Free).await;
+    serve.stop();
+}
+
 /// Relevo's inbox absorbs copies before the handler sees them; here it has forgotten, and the document's table has not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_the_inbox_does_not_know_is_in_processed_event_ids() {
@@ -429,6 +484,74 @@ async fn a_quiet_table_is_looked_at_less_and_less_often() {
     tenants.create("Alameda").await.unwrap();
     until("published", 2, || world.place.published()).await;
     relay.stop();
+}
+
+/// Rows of so many days: how one is made, and how those that are there are found.
+const PUBLISHED: [Sql; 2] = [
+    Sql::each(
+        "INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload, published_at)
+         VALUES (gen_random_uuid(), 'tenant', 't', 'tenant.created', '{}', now() - $1::interval)",
+        "",
+    ),
+    Sql::each("SELECT round(extract(epoch FROM now() - published_at) / 86400)::bigint FROM outbox_events WHERE published_at IS NOT NULL", ""),
+];
+const DEAD: [Sql; 2] = [
+    Sql::each(
+        "INSERT INTO outbox_events_dlq (id, aggregate_type, aggregate_id, event_type, payload, last_error_at)
+         VALUES (gen_random_uuid(), 'tenant', 't', 'tenant.created', '{}', now() - $1::interval)",
+        "",
+    ),
+    Sql::each("SELECT round(extract(epoch FROM now() - last_error_at) / 86400)::bigint FROM outbox_events_dlq", ""),
+];
+const PROCESSED: [Sql; 2] = [
+    Sql::each(
+        "INSERT INTO processed_event_ids (consumer, event_id, processed_at)
+         VALUES ('directory', gen_random_uuid()::text, now() - $1::interval)",
+        "",
+    ),
+    Sql::each(
+        "SELECT round(extract(epoch FROM now() - processed_at) / 86400)::bigint FROM processed_event_ids",
+        "",
+    ),
+];
+
+/// Nobody calls the clean-up here: `serve` and `consume` do it by themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_processes_take_away_what_is_older_than_its_retention_and_nothing_else() {
+    let Some(nats) = require(Nats::shared()) else { return };
+    let Some(world) = World::on("nats", &nats.url()).await else { return };
+    let (service, downstream) = (&world.place.db, &world.place.directory);
+    let tables = [
+        (service, &PUBLISHED, [31, 29]),
+        (service, &DEAD, [91, 89]),
+        (downstream, &PROCESSED, [181, 179]),
+    ];
+    for (db, [make, _], days) in tables {
+        for days in days {
+            assert_eq!(common::run(db, *make, &[format!("{days} days").into()]).await, 1);
+        }
+    }
+    Tenants::on(service.clone()).create("Mirador").await.unwrap();
+    let waits = Sql::each(
+        "UPDATE outbox_events SET created_at = now() - interval '400 days' WHERE published_at IS NULL",
+        "",
+    );
+    assert_eq!(common::run(service, waits, &[]).await, 1);
+
+    // Its broker is not there: what waits stays.
+    let serve = world.start("serve", &[("SMARTEDIFY_BROKER_URL", "nats://127.0.0.1:1")]);
+    let consume = world.start("consume", &[]);
+    for (db, [_, there], [_, young]) in tables {
+        eventually("only the younger one is left", async || {
+            let rows: Vec<(i64,)> = db.rows(there, &[]).await.unwrap();
+            assert!(rows.contains(&(young,)), "{rows:?}");
+            (rows == [(young,)]).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(world.place.pending().await, 1);
+    consume.stop();
+    serve.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

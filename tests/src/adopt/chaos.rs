@@ -7,8 +7,12 @@
 
 use super::cases::{counts, insert};
 use super::{Database, NAME, Sink, config, relay, smartedify};
-use relevo_core::outbox::adopt::{DeadTable, KeyFrom, Mapping, Role, Status, TableName, TopicFrom};
+use relevo_core::outbox::adopt::{
+    AdoptedTable, DeadTable, KeyFrom, Mapping, Role, Status, TableName, TopicFrom,
+};
 use relevo_core::outbox::{MemberId, Store, Subscription};
+use relevo_core::relay::run::Running;
+use relevo_testkit::eventually;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +111,52 @@ async fn judge(db: &Database, sink: &Sink) {
 
 pub async fn relays_that_die_lose_nothing_and_keep_the_order_of_every_key(db: Database) {
     let mapping = smartedify(&db).await;
-    aggregates(&db).await;
+    let (_, last) = relays_die(&db, mapping).await;
+    let pending = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL";
+    counts(&db, pending, 0).await;
+    last.stop(Duration::from_secs(60)).await.unwrap();
+}
+
+pub async fn relays_that_die_lose_nothing_and_keep_the_order_where_rows_must_not_be_changed(
+    db: Database,
+) {
+    let mut mapping = smartedify(&db).await;
+    mapping.columns.retain(|role, _| !role.is_mark());
+    mapping.dead_letters = None;
+    assert!(!mapping.changes_rows());
+    never(&db).await;
+    let (table, last) = relays_die(&db, mapping).await;
+    eventually("nothing pending", async || {
+        (table.pending().await.unwrap().rows == 0).then_some(())
+    })
+    .await;
+    last.stop(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(table.pending().await.unwrap().rows, 0, "it stays so");
+    let written = db.number("SELECT sum(n) FROM aggregate").await;
+    let untouched = "SELECT count(*) FROM outbox_events
+                      WHERE published_at IS NULL AND retry_count = 0 AND last_error IS NULL";
+    assert_eq!(db.number("SELECT count(*) FROM outbox_events").await, written);
+    assert_eq!(db.number(untouched).await, written);
+}
+
+/// Whoever changes or deletes a row fails.
+async fn never(db: &Database) {
+    db.run(match db.is_postgres() {
+        true => {
+            "CREATE FUNCTION never() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'never'; END $$;
+             CREATE TRIGGER never BEFORE UPDATE OR DELETE ON outbox_events FOR EACH STATEMENT EXECUTE FUNCTION never()"
+        }
+        false => {
+            "CREATE TRIGGER never BEFORE UPDATE ON outbox_events BEGIN SELECT RAISE(ABORT, 'never'); END;
+             CREATE TRIGGER neither BEFORE DELETE ON outbox_events BEGIN SELECT RAISE(ABORT, 'never'); END"
+        }
+    })
+    .await;
+}
+
+/// Writers, and relays that die beside each other; then one that lives, judged once everything came.
+async fn relays_die(db: &Database, mapping: Mapping) -> (Arc<dyn AdoptedTable>, Running) {
+    aggregates(db).await;
     // Some events are refused once: their keys are parked when a relay dies.
     let sink = Arc::new(Sink::answering(|event, attempt| {
         let hash = event.id.0.as_bytes()[15];
@@ -138,11 +187,9 @@ pub async fn relays_that_die_lose_nothing_and_keep_the_order_of_every_key(db: Da
     }
     doomed[2].kill();
     let (table, _) = db.adopt(NAME, mapping).await.unwrap();
-    let last = relay(table, &sink, "last").await;
-    judge(&db, &sink).await;
-    let pending = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL";
-    counts(&db, pending, 0).await;
-    last.stop(Duration::from_secs(60)).await.unwrap();
+    let last = relay(table.clone(), &sink, "last").await;
+    judge(db, &sink).await;
+    (table, last)
 }
 
 pub async fn a_claim_that_outlives_its_owner_comes_back(db: Database) {

@@ -339,36 +339,184 @@ fn apt_get(args: &[&str]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+
+    fn read(place: impl AsRef<Path>) -> String {
+        let place = crate::shell::repository().join(place);
+        std::fs::read_to_string(&place).unwrap_or_else(|e| panic!("{}: {e}", place.display()))
+    }
+
+    /// The beginnings of the lines that name what the tests run on.
+    fn images() -> Vec<String> {
+        let image = |server: &Server| match server.source {
+            Source::MavenPostgres { version, .. } => {
+                Some(format!("image: postgres:{}\n", version.trim_end_matches(".0")))
+            }
+            Source::Go { version, .. } => {
+                Some(format!("image: nats:{}-", version.trim_start_matches('v')))
+            }
+            Source::Kafka { version, .. } => Some(format!("image: apache/kafka:{version}\n")),
+            _ => None,
+        };
+        SERVERS.iter().filter_map(image).collect()
+    }
+
+    /// RabbitMQ comes out of Debian's packages, so its number stands in no table here: the tests ask the server itself.
+    fn rabbitmq() -> String {
+        let compose = read("compose.yaml");
+        let image = compose.lines().find_map(|line| line.trim().strip_prefix("image: rabbitmq:"));
+        image.and_then(|image| image.strip_suffix("-management")).unwrap().to_owned()
+    }
 
     #[test]
     fn compose_brings_up_the_versions_that_the_tests_run_on() {
-        let file = crate::shell::repository().join("compose.yaml");
-        let text = std::fs::read_to_string(file).unwrap();
-        let mut images = Vec::new();
-        for server in &SERVERS {
-            match server.source {
-                Source::MavenPostgres { version, .. } => {
-                    images.push(format!("image: postgres:{}\n", version.trim_end_matches(".0")));
-                }
-                Source::Go { version, .. } => {
-                    images.push(format!("image: nats:{}-", version.trim_start_matches('v')));
-                }
-                Source::Kafka { version, .. } => {
-                    images.push(format!("image: apache/kafka:{version}\n"));
-                }
-                _ => {}
-            }
-        }
+        let (text, images) = (read("compose.yaml"), images());
         assert_eq!(images.len(), 7);
         for image in images {
             assert!(text.contains(&image), "compose.yaml has no {image}");
         }
     }
 
+    /// The folders that have a compose.yaml of their own.
+    fn systems() -> Vec<PathBuf> {
+        let folders = std::fs::read_dir(crate::shell::repository().join("systems")).unwrap();
+        let folders = folders.map(|entry| entry.unwrap().path());
+        let found: Vec<_> = folders.filter(|it| it.join("compose.yaml").exists()).collect();
+        assert!(found.len() >= 2, "{found:?}");
+        found
+    }
+
+    #[test]
+    fn every_systems_compose_brings_up_versions_that_the_tests_run_on() {
+        // TicketFlow's tests have a mail server of their own; this one shows people what came.
+        let mail = "image: axllent/mailpit:".to_owned();
+        let rabbitmq = format!("image: rabbitmq:{}-management\n", rabbitmq());
+        let known: Vec<_> = images().into_iter().chain([rabbitmq, mail]).collect();
+        for system in systems() {
+            let text = read(system.join("compose.yaml"));
+            for image in text.split_inclusive('\n').filter(|line| line.contains("image: ")) {
+                let is_known = known.iter().any(|known| image.trim_start().starts_with(known));
+                assert!(is_known, "{}: {image}", system.display());
+            }
+        }
+    }
+
+    /// What a page tells people to export: in a script, or as comments of YAML or Rust.
+    fn exports(page: &str) -> impl Iterator<Item = (&str, &str)> {
+        let line = |line| str::trim_start_matches(line, [' ', '#', '/']).strip_prefix("export ");
+        let words = page.lines().filter_map(line).flat_map(str::split_whitespace);
+        words.filter_map(|word| word.split_once('='))
+    }
+
+    fn sources(folder: &Path, all: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let place = entry.unwrap().path();
+            match place.is_dir() {
+                true => sources(&place, all),
+                false => all.push(read(place)),
+            }
+        }
+    }
+
+    #[test]
+    fn what_people_are_told_to_export_is_read_and_leads_to_what_compose_starts() {
+        for system in systems() {
+            let compose = read(system.join("compose.yaml"));
+            let mut sources_of = Vec::new();
+            sources(&system.join("src"), &mut sources_of);
+            let pages = [compose.clone(), read(system.join("README.md"))];
+            for page in &pages {
+                assert!(exports(page).count() >= 3, "{}", system.display());
+            }
+            let sections = pages.iter().chain(&sources_of).flat_map(|page| page.split("\n## "));
+            for section in sections {
+                // Others speak of servers elsewhere, or of the load run's own.
+                let is_of_compose =
+                    ["compose.yaml", "docker compose"].map(|it| section.contains(it));
+                for (name, value) in exports(section) {
+                    let option = format!("env = \"{name}\"");
+                    let is_read = sources_of.iter().any(|source| source.contains(&option));
+                    assert!(is_read, "{}: nothing reads {name}", system.display());
+                    let wrong = astray(value, &compose).filter(|_| is_of_compose.contains(&true));
+                    assert_eq!(wrong, None, "{}: {name}={value}", system.display());
+                }
+            }
+        }
+    }
+
+    /// What keeps an address from being that of a service of this compose.yaml.
+    fn astray(url: &str, compose: &str) -> Option<&'static str> {
+        let (scheme, rest) = url.split_once("://")?;
+        let (login, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (image, usual_port) = match scheme {
+            "postgres" => ("image: postgres:", "5432"),
+            "amqp" => ("image: rabbitmq:", "5672"),
+            "nats" => ("image: nats:", "4222"),
+            "kafka" => ("image: apache/kafka:", "9092"),
+            "smtp" => ("image: axllent/mailpit:", "25"),
+            _ => return Some("nobody speaks that"),
+        };
+        let (host, port) = host.split_once(':').unwrap_or((host, usual_port));
+        let Some(service) = compose.split("\n\n").find(|part| part.contains(image)) else {
+            return Some("no service speaks that");
+        };
+        let listens = service.contains(&format!("\"{host}:{port}:"));
+        let (user, password) = login.split_once(':').unwrap_or_default();
+        let says = |setting: &str, value: &str, usual: &str| {
+            let mut lines = service.lines().map(str::trim);
+            let said = lines.find_map(|line| line.strip_prefix(setting)?.strip_prefix(": "));
+            said.unwrap_or(usual) == value
+        };
+        let knows = match scheme {
+            "postgres" => {
+                says("POSTGRES_USER", user, "postgres") && says("POSTGRES_PASSWORD", password, "")
+            }
+            "amqp" => {
+                says("RABBITMQ_DEFAULT_USER", user, "guest")
+                    && says("RABBITMQ_DEFAULT_PASS", password, "guest")
+            }
+            "nats" => {
+                compose.contains(&format!("authorization {{ user: {user}, password: {password} }}"))
+            }
+            _ => login.is_empty(),
+        };
+        let has = scheme != "postgres"
+            || says("POSTGRES_DB", path, "postgres")
+            || compose.contains(&format!("CREATE DATABASE {path};"));
+        match (listens, knows, has) {
+            (false, ..) => Some("nobody listens there"),
+            (_, false, _) => Some("nobody logs in like that"),
+            (.., false) => Some("there is no such database"),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn an_address_of_no_service_is_told_apart() {
+        let compose = "services:\n  db:\n    image: postgres:18.6\n    environment:\n      POSTGRES_PASSWORD: p\n    \
+                       ports: [\"127.0.0.1:5432:5432\"]\n\n  nats:\n    image: nats:2\n    ports: [\"127.0.0.1:4222:4222\"]\n\n\
+                       configs:\n  authorization { user: u, password: p }\n      CREATE DATABASE tenants;\n";
+        for (url, wrong) in [
+            ("postgres://postgres:p@127.0.0.1:5432/tenants", None),
+            ("postgres://postgres:p@127.0.0.1/postgres", None),
+            ("nats://u:p@127.0.0.1:4222", None),
+            ("choose-one", None),
+            ("postgres://postgres:p@127.0.0.1:5433/tenants", Some("nobody listens there")),
+            ("postgres://postgres:p@127.0.0.1/tenant", Some("there is no such database")),
+            ("postgres://app:p@127.0.0.1/tenants", Some("nobody logs in like that")),
+            ("nats://127.0.0.1:4222", Some("nobody logs in like that")),
+            ("amqp://guest:guest@127.0.0.1", Some("no service speaks that")),
+            ("gopher://127.0.0.1", Some("nobody speaks that")),
+        ] {
+            assert_eq!(astray(url, compose), wrong, "{url}");
+        }
+    }
+
     #[test]
     fn the_readme_names_the_versions_that_the_tests_run_on() {
         for page in ["README.md", "README.es.md"] {
-            let text = std::fs::read_to_string(crate::shell::repository().join(page)).unwrap();
+            let text = read(page);
             for server in &SERVERS {
                 let version = match server.source {
                     Source::MavenPostgres { version, .. } => version.trim_end_matches(".0"),
@@ -383,15 +531,10 @@ mod tests {
         }
     }
 
-    /// RabbitMQ comes out of Debian's packages, so its number stands in no table here: the tests ask the server itself.
     #[test]
     fn the_readme_and_compose_name_the_same_rabbitmq() {
-        let read = |page| std::fs::read_to_string(crate::shell::repository().join(page)).unwrap();
-        let compose = read("compose.yaml");
-        let image = compose.lines().find_map(|line| line.trim().strip_prefix("image: rabbitmq:"));
-        let version = image.and_then(|image| image.strip_suffix("-management")).unwrap();
         for page in ["README.md", "README.es.md"] {
-            let row = format!("| RabbitMQ | {version} ");
+            let row = format!("| RabbitMQ | {} ", rabbitmq());
             assert!(read(page).contains(&row), "{page} does not say {row}");
         }
     }

@@ -69,7 +69,8 @@ pub struct Batch {
     kind: Kind,
     config: Arc<RelayConfig>,
     rng: Rng,
-    items: Vec<Item>,
+    /// Shared with the copy that is tried again if the first try came to nothing.
+    items: Arc<Vec<Item>>,
     states: Vec<State>,
     links: Vec<Link>,
     /// Nothing before this item may go now.
@@ -135,7 +136,7 @@ impl Batch {
             rng,
             links: links(&items),
             scan: 0,
-            items,
+            items: Arc::new(items),
             states,
             keys: BTreeMap::new(),
             single: false,
@@ -167,7 +168,7 @@ impl Batch {
             rng,
             links: links(&items),
             scan: 0,
-            items,
+            items: Arc::new(items),
             states,
             keys,
             single: false,
@@ -416,7 +417,7 @@ impl Batch {
     pub fn finish(mut self) -> (Option<LaneChange>, Vec<Item>) {
         let undecided = |state: &State| matches!(state, State::Waiting | State::UnderWay);
         let decided = self.states.iter().position(undecided).unwrap_or(self.states.len());
-        let rest = self.items.split_off(decided);
+        let rest = self.items[decided..].to_vec();
         if decided == 0 {
             return (None, rest);
         }
@@ -430,13 +431,13 @@ impl Batch {
             key.park.take_if(|(index, _)| *index >= decided);
         }
         let mut change = LaneChange::moving(self.lane.clone(), self.token, self.before, after);
-        self.describe(&mut change, rest.is_empty());
+        self.describe(&mut change, decided);
         (Some(change), rest)
     }
 
     /// The undecided whole of it, nothing recorded.
     pub fn into_items(self) -> Vec<Item> {
-        self.items
+        Arc::unwrap_or_clone(self.items)
     }
 
     /// True if these are refs of a parked key rather than rows fresh from the log.
@@ -450,9 +451,9 @@ impl Batch {
         others.last().unwrap_or(item).at.clone()
     }
 
-    fn describe(&mut self, change: &mut LaneChange, complete: bool) {
-        let drain = self.is_drain();
-        for (item, state) in self.items.iter().zip(&self.states) {
+    fn describe(&self, change: &mut LaneChange, decided: usize) {
+        let (drain, complete) = (self.is_drain(), decided == self.items.len());
+        for (item, state) in self.items.iter().zip(&self.states).take(decided) {
             let at = || item.at.clone();
             match state {
                 State::Done => {

@@ -54,14 +54,23 @@ fn a_system_that_loses_effects_does_not_pass() {
     );
 }
 
-/// Asks for a page with one request.
-fn get(address: SocketAddr, path: &str) -> String {
+/// Asks for a page with one request, and with a token if there is one.
+fn get(address: SocketAddr, path: &str, token: Option<&str>) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let token = token.map(|it| format!("authorization: Bearer {it}\r\n")).unwrap_or_default();
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{token}connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// Where the demo says that a system's API is.
+fn address(lines: &mut impl Iterator<Item = String>, system: &str) -> SocketAddr {
+    let told = format!("{system}'s API, open on loopback only: http://");
+    let line = lines.find(|line| line.contains(&told)).expect(system);
+    line.rsplit("//").next().unwrap().parse().unwrap()
 }
 
 #[test]
@@ -72,15 +81,37 @@ fn the_addresses_are_told_and_anybody_on_this_machine_may_use_them() {
     for (system, path, answer) in
         [("TicketFlow", "/api/v1/tickets", "\"items\""), ("SmartEdify", "/tenants", "[")]
     {
-        let told = format!("{system}'s API, open on loopback only: http://");
-        let line = lines.find(|line| line.contains(&told)).expect(system);
-        let address: SocketAddr = line.rsplit("//").next().unwrap().parse().unwrap();
-        assert!(address.ip().is_loopback(), "{line}");
-        let page = get(address, path);
+        let address = address(&mut lines, system);
+        assert!(address.ip().is_loopback(), "{address}");
+        let page = get(address, path, None);
         assert!(page.starts_with("HTTP/1.1 200") && page.contains(answer), "{page}");
-        assert!(get(address, "/health").starts_with("HTTP/1.1 200"));
+        assert!(get(address, "/health", None).starts_with("HTTP/1.1 200"));
     }
     // Whoever reads along goes away: it counts, and ends well.
+    drop(lines);
+    assert!(running.wait().unwrap().success());
+}
+
+#[test]
+fn dead_letters_are_for_whoever_has_the_systems_token_of_the_environment() {
+    let systems = [
+        ("TicketFlow", "/admin/dead-letters", "ADMIN_TOKEN", "of tickets"),
+        ("SmartEdify", "/admin/outbox/dlq", "SMARTEDIFY_ADMIN_TOKEN", "of tenants"),
+    ];
+    let mut command = command(&["--for", "600s"]);
+    command.envs(systems.map(|(_, _, variable, token)| (variable, token)));
+    let mut running = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines().map_while(Result::ok);
+    for (system, path, variable, token) in systems {
+        let address = address(&mut lines, system);
+        let wrong = systems.iter().map(|it| it.3).find(|another| *another != token);
+        for nobody in [None, wrong] {
+            let page = get(address, path, nobody);
+            assert!(page.starts_with("HTTP/1.1 401"), "{system} without {variable}: {page}");
+        }
+        let page = get(address, path, Some(token));
+        assert!(page.starts_with("HTTP/1.1 200"), "{system} with {variable}: {page}");
+    }
     drop(lines);
     assert!(running.wait().unwrap().success());
 }

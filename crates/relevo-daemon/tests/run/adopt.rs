@@ -29,6 +29,13 @@ impl Owner {
         Some(Self { folder: tempfile::tempdir().unwrap(), url, file: None })
     }
 
+    /// For this process, which is not in the folder.
+    #[cfg(feature = "demo")]
+    fn absolute_url(&self) -> String {
+        let file = self.file.as_ref().map(|file| format!("sqlite:{}", file.display()));
+        file.unwrap_or_else(|| self.url.clone())
+    }
+
     fn execute(&self, statements: &str) {
         match &self.file {
             Some(file) => connection(file).execute_batch(statements).unwrap(),
@@ -302,4 +309,90 @@ async fn what_adopt_check_proposes_on_postgresql_is_run_as_it_is_written() {
     owner.counts(&format!("{} AND sent_at IS NOT NULL AND attempts = 0", marked(1)), 1).await;
     let failed = "sent_at IS NULL AND attempts = 1 AND last_error LIKE '%422%'";
     owner.counts(&format!("{} AND {failed}", marked(2)), 1).await;
+}
+
+/// The documented systems' own tables, as their own migrations make them.
+#[cfg(feature = "demo")]
+mod systems {
+    use super::{Owner, known_again};
+    use smartedify::{db::Db, migrate};
+    use ticketflow::database::{Database, ProcessedKey};
+
+    async fn ticketflows(owner: &Owner, partitioned: bool) {
+        let database = Database::open(&owner.absolute_url()).await.unwrap();
+        database.migrate_with(ProcessedKey::default(), partitioned).await.unwrap();
+    }
+
+    async fn smartedifys(owner: &Owner, partitioned: bool) {
+        let db = Db::open(&owner.absolute_url()).await.unwrap();
+        migrate::tenants(&db).await.unwrap();
+        assert!(!partitioned || migrate::partition(&db).await.unwrap());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn adopt_check_knows_them_again_and_misses_nothing_on_sqlite() {
+        let owner = Owner::in_a_file();
+        ticketflows(&owner, false).await;
+        smartedifys(&owner, false).await;
+        let order =
+            "kept per key: one transaction writes at a time, rows are numbered as they come";
+        known_again(&owner, "Outbox", "ticketflow", order).await;
+        known_again(&owner, "outbox_events", "smartedify", order).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn adopt_check_knows_them_again_and_misses_nothing_on_postgresql() {
+        for partitioned in [false, true] {
+            let Some(owner) = Owner::on_a_server().await else { return };
+            ticketflows(&owner, partitioned).await;
+            smartedifys(&owner, partitioned).await;
+            for (table, preset, columns, index) in [
+                ("Outbox", "ticketflow", ["OccurredAt", "Id"], "Outbox_pending"),
+                ("outbox_events", "smartedify", ["created_at", "id"], "idx_outbox_pending"),
+            ] {
+                let order = format!(
+                    "APPROXIMATE, by {}: neither a time nor an id tells which of two transactions inserted first (now() \
+                     is the transaction's start), so two writers of one key that commit between two looks may be \
+                     delivered in the wrong order",
+                    columns.join(", ")
+                );
+                let table = format!("public.{table}");
+                known_again(&owner, &table, preset, &order).await;
+                // Theirs is the one that it would name.
+                owner.execute(&format!(r#"DROP INDEX "{index}""#));
+                let said = owner.relevo(&["adopt", "check", &table, "--store", &owner.url]).await;
+                let missing: Vec<&str> = said
+                    .lines()
+                    .filter_map(|line| line.strip_prefix("index   missing: "))
+                    .collect();
+                let [missing] = missing[..] else { panic!("{said}") };
+                assert!(missing.contains(&format!(r#"("{}") WHERE"#, columns[0])), "{said}");
+                owner.execute(missing);
+                known_again(&owner, &table, preset, &order).await;
+            }
+        }
+    }
+}
+
+/// `relevo adopt check` proposes the ready-made mapping for a table, says what it can promise, and has nothing to add.
+#[cfg(feature = "demo")]
+async fn known_again(owner: &Owner, table: &str, preset: &str, order: &str) {
+    let check = ["adopt", "check", table, "--store", &owner.url];
+    let said = owner.relevo(&check).await;
+    let (verdict, mapping) = said.split_once("\n\n").unwrap();
+    let loss = "none: a committed row stays pending until the broker confirmed it, and is marked in the transaction that \
+                records the confirm; a crash between the two brings a copy with the same id";
+    let mut wanted = vec![
+        format!("table   {table}"),
+        format!("order   {order}"),
+        format!("loss    {loss}"),
+        format!("note    the columns are those of the preset {preset:?}"),
+    ];
+    if preset == "ticketflow" {
+        let stays = "rows that fail for good stay as they are; `relevo dead-letters list` has them with their reason";
+        wanted.push(format!("note    {stays}"));
+    }
+    assert_eq!(verdict.lines().collect::<Vec<_>>(), wanted);
+    let ready_made = owner.relevo(&[&check[..], &["--preset", preset]].concat()).await;
+    assert_eq!(ready_made.split_once("\n\n").unwrap().1, mapping);
 }

@@ -14,9 +14,10 @@ const NAME: &str = "SMTP";
 const READY_LIMIT: Duration = Duration::from_secs(120);
 const AT_ONCE: StopSignal = StopSignal { signal: Signal::TERM, name: "TERM" };
 
-/// aiosmtpd's own Maildir handler, with one more answer: an address at `refused.invalid` is refused for good.
+/// aiosmtpd's own Maildir handler, with two more answers: an address at `refused.invalid` is refused for good, one at
+/// `later.invalid` is put off, every time.
 const SERVER: &str = r#"
-import asyncio, sys
+import asyncio, sys, time
 from aiosmtpd.controller import UnthreadedController
 from aiosmtpd.handlers import Mailbox
 
@@ -24,6 +25,10 @@ class Server(Mailbox):
     async def handle_RCPT(self, server, session, envelope, address, options):
         if address.endswith("@refused.invalid"):
             return "550 5.1.1 no such mailbox"
+        if address.endswith("@later.invalid"):
+            with open(sys.argv[3], "a") as times:
+                print(time.time(), file=times)
+            return "451 4.3.0 try again later"
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
@@ -33,11 +38,13 @@ UnthreadedController(Server(sys.argv[2]), hostname="127.0.0.1", port=int(sys.arg
 loop.run_forever()
 "#;
 
-/// A mail server; it stops when the value is dropped. An address at `refused.invalid` is refused for good.
+/// A mail server; it stops when the value is dropped. An address at `refused.invalid` is refused for good, one at
+/// `later.invalid` is put off, every time.
 #[derive(Debug)]
 pub struct Smtp {
     port: u16,
     maildir: PathBuf,
+    put_off: PathBuf,
     node: Node,
 }
 
@@ -57,10 +64,12 @@ impl Smtp {
         let port = port::free_port();
         let script = process.write("server.py", SERVER)?;
         let maildir = process.folder().join("mails");
-        let args = [script.display().to_string(), port.to_string(), maildir.display().to_string()];
+        let put_off = process.folder().join("put-off");
+        let shown = |path: &PathBuf| path.display().to_string();
+        let args = [shown(&script), port.to_string(), shown(&maildir), shown(&put_off)];
         let launch = Launch::new(&python).args(&args);
         let node = Node::new(process, launch, READY_LIMIT, move || greeting(port));
-        Ok(Smtp { port, maildir, node })
+        Ok(Smtp { port, maildir, put_off, node })
     }
 
     /// Where it listens.
@@ -83,6 +92,14 @@ impl Smtp {
         };
         files.sort_by_key(|file| arrival(&file.file_name().unwrap_or_default().to_string_lossy()));
         files.iter().map(|file| fs::read_to_string(file).map_err(failed)).collect()
+    }
+
+    /// When it put a mail off, by its own clock, in seconds: once for each time that somebody tried.
+    pub fn put_off(&self) -> Result<Vec<f64>> {
+        let failed = |error: String| ServiceError::failed(NAME, error);
+        // The first time makes the file.
+        let times = fs::read_to_string(&self.put_off).unwrap_or_default();
+        times.lines().map(|it| it.parse().map_err(|error| failed(format!("{it}: {error}")))).collect()
     }
 
     node_methods!();

@@ -9,7 +9,7 @@
     reason = "each test uses what it needs, and unwraps what it expects"
 )]
 
-use relevo_testkit::services::{Postgres, require};
+use relevo_testkit::services::{Postgres, PostgresOptions, require};
 use rustix::process::{Pid, Signal, kill_process};
 use smartedify::client::Client;
 use smartedify::db::{Arg, Db, Sql};
@@ -44,20 +44,37 @@ impl Place {
     /// `None` if there is no server (said aloud).
     pub async fn fresh(kind: Kind) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
-        let (service, downstream, server) = match kind {
-            Kind::Sqlite => (file("tenants.db"), file("directory.db"), None),
-            Kind::Postgres => {
-                let server = require(Postgres::shared(18))?;
-                let fresh = || server.create_database().unwrap();
-                (fresh(), fresh(), Some(server))
+        Some(match kind {
+            Kind::Sqlite => {
+                let file = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+                Self::at([file("tenants.db"), file("directory.db")], (None, folder)).await
             }
-        };
+            Kind::Postgres => Self::on(require(Postgres::shared(18))?, folder).await,
+        })
+    }
+
+    /// On a server that keeps the times of commits, as compose.yaml starts it.
+    pub async fn with_commit_times() -> Option<Self> {
+        let options = PostgresOptions::new(18).setting("track_commit_timestamp", "on");
+        let server = Arc::new(require(Postgres::start_with(&options))?);
+        Some(Self::on(server, tempfile::tempdir().unwrap()).await)
+    }
+
+    async fn on(server: Arc<Postgres>, folder: TempDir) -> Self {
+        let fresh = || server.create_database().unwrap();
+        let urls = [fresh(), fresh()];
+        Self::at(urls, (Some(server), folder)).await
+    }
+
+    async fn at(
+        [service, downstream]: [String; 2],
+        alive: (Option<Arc<Postgres>>, TempDir),
+    ) -> Self {
         let (db, directory) =
             (Db::open(&service).await.unwrap(), Db::open(&downstream).await.unwrap());
         migrate::tenants(&db).await.unwrap();
         migrate::downstream(&directory).await.unwrap();
-        Some(Self { service, downstream, db, directory, _alive: (server, folder) })
+        Self { service, downstream, db, directory, _alive: alive }
     }
 
     pub async fn pending(&self) -> i64 {

@@ -344,6 +344,17 @@ async fn a_shared_transaction_that_is_refused_is_redone_one_by_one_and_a_lost_st
 }
 
 #[tokio::test]
+async fn what_fails_is_done_again_with_savepoints_and_is_itself_called_once() {
+    let driver = Scripted::meeting(vec![Met::New; 6]);
+    driver.database().undoes = true;
+    let (handler, batch) = (Arc::default(), [of_key("a", 1), of_key("bad", 2), of_key("b", 3)]);
+    let settled = keeping(&driver, &handler).work(&batch).await.unwrap();
+    assert_eq!((tags(&settled), commits(&driver)), (vec![1, 2, 3], 1));
+    assert_eq!(keys(&handler), ["a", "bad", "a", "b"]);
+    assert_eq!(driver.database().landed.len(), 1, "it is tried again from the log");
+}
+
+#[tokio::test]
 async fn messages_are_worked_in_turn_unless_a_slow_handler_may_have_several_keys() {
     for (slow, keys_at_once, in_order, turns) in [
         (false, 4, false, true),
