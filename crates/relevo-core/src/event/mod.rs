@@ -174,6 +174,14 @@ impl Event {
         order_key(self.key.as_deref(), self.id)
     }
 
+    /// The lane that it lies in: that of its key, or of its own id.
+    pub fn lane(&self) -> u16 {
+        match &self.key {
+            Some(key) => lane_of(key),
+            None => lane_of(&self.id.to_string()),
+        }
+    }
+
     /// The payload read as JSON.
     pub fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T> {
         serde_json::from_slice(&self.payload).map_err(|e| {

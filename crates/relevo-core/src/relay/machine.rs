@@ -79,6 +79,8 @@ pub struct Counts {
     pub parked_keys: usize,
     /// Events in memory.
     pub queued: usize,
+    /// Bytes of their payloads.
+    pub queued_bytes: usize,
     /// Events in memory of lanes that need a person: none, or others lack the room.
     pub queued_stopped: usize,
     /// Lanes taken so far.
@@ -168,6 +170,7 @@ impl Relay {
             stopped: self.lanes.values().filter(|lane| lane.stopped.is_some()).count(),
             parked_keys: self.lanes.values().map(Lane::parked_keys).sum(),
             queued: self.lanes.values().map(Lane::queued).sum(),
+            queued_bytes: self.queued_bytes(),
             queued_stopped: {
                 let stopped = self.lanes.values().filter(|lane| lane.stopped.is_some());
                 stopped.map(Lane::queued).sum()
@@ -313,7 +316,8 @@ impl Relay {
         let lapses = self.lapses();
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         let mut admitted = None;
-        if self.delivering < self.config.batches_at_once() && lane.has_due(now) {
+        let at_once = if mutant!(OneHangsAll) { 1 } else { self.config.batches_at_once() };
+        if self.delivering < at_once && lane.has_due(now) {
             admitted = self.breaker.admit(now);
         }
         let probe = admitted == Some(true);
@@ -352,12 +356,16 @@ impl Relay {
 
     fn read(&mut self, now: Instant, actions: &mut Vec<Action>) {
         // A backlog lives on disk: what is in memory is bounded in bytes whatever the payloads' size.
-        if self.lanes.values().map(Lane::queued_bytes).sum::<usize>() > self.config.queue_bytes {
+        if self.queued_bytes() > self.config.queue_bytes && !mutant!(UnboundedBytes) {
             return;
         }
         for (reader, request) in self.readers.begin(&self.lanes, now, &self.config) {
             actions.push(Action::ReadPage { reader, request });
         }
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.lanes.values().map(Lane::queued_bytes).sum()
     }
 
     /// When to come back if nothing happens before.
@@ -370,7 +378,7 @@ impl Relay {
             .chain(beat)
             .chain(claims)
             .chain(trouble)
-            .chain(self.readers.wake_at())
+            .chain(self.readers.wake_at(&self.config))
             .chain(self.breaker.wake_at());
         // Whatever was due at the last poll is under way, or waits for an answer rather than for time.
         moments.filter(|moment| *moment > self.polled).min().map(|moment| moment.max(now))

@@ -24,6 +24,8 @@ pub(super) struct Readers {
     rung: bool,
     /// Payload bytes of a row, on the last page that had any.
     row_bytes: usize,
+    /// Since when lanes with nothing to do have been waiting for full ones.
+    idle_since: Option<Instant>,
 }
 
 /// A page on its way.
@@ -40,6 +42,8 @@ struct Group {
     lanes: Vec<(u16, Token)>,
     /// How many events these have in memory.
     queued: usize,
+    /// Some of them have nothing to do.
+    some_are_idle: bool,
     /// Others have no room.
     some_are_full: bool,
 }
@@ -51,13 +55,25 @@ impl Group {
         let enough = config.batch.saturating_mul(self.lanes.len());
         !self.lanes.is_empty() && (!self.some_are_full || self.queued < enough)
     }
+
+    /// Full lanes that are slow must not keep idle ones waiting for long.
+    fn keeps_some_waiting(&self, config: &RelayConfig) -> bool {
+        self.some_are_idle && !self.should_read(config)
+    }
 }
 
 impl Readers {
     pub(super) fn new(config: &RelayConfig, doorbell: bool) -> Self {
         let longest = if doorbell { config.poll_with_doorbell } else { config.poll.1 };
         let pace = Pace::new(config.poll.0, longest);
-        Self { under_way: BTreeMap::new(), pace, caught_up: None, rung: false, row_bytes: 0 }
+        Self {
+            under_way: BTreeMap::new(),
+            pace,
+            caught_up: None,
+            rung: false,
+            row_bytes: 0,
+            idle_since: None,
+        }
     }
 
     pub(super) fn ring(&mut self) {
@@ -80,18 +96,34 @@ impl Readers {
             return self.begin_one_by_one(groups, now, config);
         }
         let front = groups.last_key_value().map(|(position, _)| *position);
+        let long_enough = self.have_waited_long_enough(&groups, now, config);
+        let wanted = |group: &Group| {
+            group.should_read(config) || (long_enough && group.keeps_some_waiting(config))
+        };
         let mut begun = Vec::new();
         for reader in 0..READERS {
             let mine = |position: &Position| (Some(*position) == front) == (reader == 0);
-            let last = groups
-                .iter()
-                .rfind(|(position, group)| mine(position) && group.should_read(config));
+            let last = groups.iter().rfind(|(position, group)| mine(position) && wanted(group));
             let Some((position, group)) = last else { continue };
             if !self.under_way.contains_key(&reader) && self.may_read(*position, now) {
                 begun.push((reader, self.read(reader, *position, group.lanes.clone(), config)));
             }
         }
         begun
+    }
+
+    /// Have idle lanes been waiting for full ones as long as a look at a quiet log waits?
+    fn have_waited_long_enough(
+        &mut self,
+        groups: &BTreeMap<Position, Group>,
+        now: Instant,
+        config: &RelayConfig,
+    ) -> bool {
+        let wait = |(position, group): (&Position, &Group)| {
+            group.keeps_some_waiting(config) && self.may_read(*position, now)
+        };
+        self.idle_since = groups.iter().any(wait).then(|| self.idle_since.unwrap_or(now));
+        self.idle_since.is_some_and(|since| now >= since + config.poll.0)
     }
 
     /// What a wrong reader does: a page for each lane, though the same rows hold those of many.
@@ -124,6 +156,7 @@ impl Readers {
             if lane.has_room(config) {
                 group.lanes.push((*number, lane.token));
                 group.queued += lane.queued();
+                group.some_are_idle |= lane.queued() == 0 && !lane.is_busy();
             } else {
                 group.some_are_full = true;
             }
@@ -185,7 +218,10 @@ impl Readers {
         self.pace.busy();
     }
 
-    pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.caught_up.map(|_| self.pace.until())
+    /// When to look again: at a quiet log, and for lanes that wait for others.
+    pub(super) fn wake_at(&self, config: &RelayConfig) -> impl Iterator<Item = Instant> {
+        let quiet = self.caught_up.map(|_| self.pace.until());
+        let idle = self.idle_since.map(|since| since + config.poll.0);
+        quiet.into_iter().chain(idle)
     }
 }

@@ -86,22 +86,40 @@ fn lanes_with_room_wait_for_full_ones_as_long_as_they_have_enough() {
 }
 
 #[test]
+fn full_lanes_that_are_slow_keep_idle_ones_waiting_for_one_pause_only() {
+    let lanes = |queued: &[i64]| -> Lanes {
+        (1..).zip(queued).map(|(number, queued)| (number, lane(number, 5, *queued))).collect()
+    };
+    let (mut readers, slow) = (readers(), lanes(&[10, 9, 9, 0]));
+    for now in [1000, 1049] {
+        assert!(begun(&mut readers, &slow, at(now)).is_empty());
+        assert_eq!(readers.wake_at(&config()).min(), Some(at(1050)));
+    }
+    assert_eq!(begun(&mut readers, &slow, at(1050)), [(0, 5, vec![2, 3, 4])]);
+    readers.end(0);
+    assert!(begun(&mut readers, &lanes(&[10, 9, 9, 1]), at(1051)).is_empty());
+    assert_eq!(readers.wake_at(&config()).min(), None, "all have something to do");
+    assert!(begun(&mut readers, &slow, at(1100)).is_empty(), "they begin to wait anew");
+    assert_eq!(begun(&mut readers, &slow, at(1150)), [(0, 5, vec![2, 3, 4])]);
+}
+
+#[test]
 fn a_quiet_log_is_looked_at_after_pauses_that_double_until_rows_come() {
     let (mut readers, lanes) = (readers(), lanes_at(&[5]));
-    assert_eq!(readers.wake_at(), None);
+    assert_eq!(readers.wake_at(&config()).min(), None);
     for (now, next) in [(1000, 1050), (1050, 1150), (1150, 1350)] {
         assert_eq!(begun(&mut readers, &lanes, at(now)), [(0, 5, vec![1])]);
         let start = readers.end(0).unwrap().start;
         readers.quiet(start, at(now));
-        assert_eq!(readers.wake_at(), Some(at(next)));
+        assert_eq!(readers.wake_at(&config()).min(), Some(at(next)));
         assert!(begun(&mut readers, &lanes, at(next - 1)).is_empty());
     }
     readers.busy(1, 1);
-    assert_eq!(readers.wake_at(), None);
+    assert_eq!(readers.wake_at(&config()).min(), None);
     assert_eq!(begun(&mut readers, &lanes, at(1151)), [(0, 5, vec![1])]);
     let start = readers.end(0).unwrap().start;
     readers.quiet(start, at(1151));
-    assert_eq!(readers.wake_at(), Some(at(1201)), "the pauses begin anew");
+    assert_eq!(readers.wake_at(&config()).min(), Some(at(1201)), "the pauses begin anew");
 }
 
 #[test]

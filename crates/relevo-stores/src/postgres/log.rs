@@ -15,6 +15,9 @@ const SPAN: i64 = 250_000;
 /// The columns of an event, as [`event_at`] reads them.
 pub(crate) const EVENT: &str = "id, topic, key, headers::text, payload, created_at";
 
+/// The same as [`relevo_core::event::lane_of`], for those of a few lanes only.
+const OF_LANES: &str = "AND relevo.lane_of(coalesce(key, id::text)) = ANY($5)";
+
 /// Which rows of a stretch of the log belong to the window.
 enum Belongs {
     /// Those of transactions that were open at its start.
@@ -158,7 +161,7 @@ async fn read_span(
     lanes: &[u16],
     room: &Room,
 ) -> Result<Vec<LogRow>> {
-    let lane_filter = if lanes.len() >= usize::from(LANES) { "" } else { "AND lane = ANY($5)" };
+    let lane_filter = if lanes.len() >= usize::from(LANES) { "" } else { OF_LANES };
     let lanes: Vec<i16> = lanes.iter().map(|lane| *lane as i16).collect();
     let limit = room.rows as i64;
     match &stretch.belongs {
@@ -207,7 +210,7 @@ fn in_order(filter: &str) -> String {
            SELECT seq, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - size AS before FROM ({sizes}) sized) summed
           WHERE before >= $4"
     );
-    let rows = found(&format!("lane, seq, {EVENT}"));
+    let rows = found(&format!("seq, {EVENT}"));
     format!(
         "SELECT * FROM ({rows}) page
           WHERE CASE WHEN (SELECT sum(size) FROM ({sizes}) sized) > $4 THEN coalesce(seq < ({cut}), true) ELSE true END
@@ -219,7 +222,7 @@ fn in_order(filter: &str) -> String {
 /// reading it.) $5 is named for the sake of statements that have no use for it.
 fn bounded(inner: &str) -> String {
     format!(
-        "SELECT lane, seq, {EVENT} FROM (
+        "SELECT seq, {EVENT} FROM (
            SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - octet_length(payload) AS before
              FROM ({inner}) found) page
           WHERE before < $4 AND ($5::smallint[] IS NOT NULL) ORDER BY seq"
@@ -227,7 +230,8 @@ fn bounded(inner: &str) -> String {
 }
 
 fn log_row(row: &Row) -> LogRow {
-    LogRow { lane: row.get::<_, i16>(0) as u16, seq: row.get(1), event: event_at(row, 2) }
+    let event = event_at(row, 1);
+    LogRow { lane: event.lane(), seq: row.get(0), event }
 }
 
 /// Reads the columns of [`EVENT`] from `first` on.

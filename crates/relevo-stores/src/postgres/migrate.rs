@@ -31,7 +31,7 @@ macro_rules! migrations {
     };
 }
 
-const MIGRATIONS: [Migration; 10] = migrations! {
+const MIGRATIONS: [Migration; 11] = migrations! {
     1 "0001_log" beside 1;
     2 "0002_relay" beside 2;
     3 "0003_publish" beside 3;
@@ -42,6 +42,7 @@ const MIGRATIONS: [Migration; 10] = migrations! {
     8 "0008_horizon" beside 7;
     9 "0009_adopt" beside 7;
     10 "0010_adopt_mapping" beside 7;
+    11 "0011_lane" beside 11;
 };
 
 /// The version this code works with.

@@ -40,12 +40,16 @@ async fn missing(session: &Session, name: &TableName) -> Result<relevo_core::Err
 }
 
 async fn columns(session: &Session, table: i64) -> Result<Vec<ColumnShape>> {
+    // Text has another order than numbers, and so may what is computed of one.
     let sql = "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), coalesce(b.typname, t.typname)::text,
                       NOT a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attgenerated <> '',
-                      (SELECT max(q.seqcache * abs(q.seqincrement)) FROM pg_depend x JOIN pg_sequence q
-                           ON (x.classid = 'pg_class'::regclass AND q.seqrelid = x.objid AND x.deptype = 'i'
-                               AND x.refclassid = 'pg_class'::regclass AND x.refobjid = a.attrelid AND x.refobjsubid = a.attnum)
-                           OR (x.classid = 'pg_attrdef'::regclass AND x.objid = d.oid AND q.seqrelid = x.refobjid))
+                      (SELECT max(CASE WHEN q.seqincrement > 0 THEN q.seqcache ELSE -q.seqcache END)
+                         FROM pg_depend x JOIN pg_sequence q ON NOT q.seqcycle
+                          AND ((x.classid = 'pg_class'::regclass AND q.seqrelid = x.objid AND x.deptype = 'i'
+                                AND x.refclassid = 'pg_class'::regclass AND x.refobjid = a.attrelid AND x.refobjsubid = a.attnum)
+                            OR (x.classid = 'pg_attrdef'::regclass AND x.objid = d.oid AND q.seqrelid = x.refobjid
+                                AND pg_get_expr(d.adbin, d.adrelid) ~ '^nextval[(]E?''([^'']|'''')+''::regclass[)]$'))
+                        WHERE coalesce(b.typname, t.typname) IN ('int2', 'int4', 'int8', 'numeric'))
                  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
                  LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
                  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -82,7 +86,8 @@ fn sort(type_name: &str) -> Sort {
 async fn indices(session: &Session, table: i64) -> Result<Vec<IndexShape>> {
     let sql = "SELECT (SELECT array_agg(coalesce(a.attname::text, '') ORDER BY k.place)
                          FROM unnest(i.indkey::smallint[]) WITH ORDINALITY AS k (number, place)
-                         LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number),
+                         LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+                        WHERE k.place <= i.indnkeyatts),
                       i.indisunique, pg_get_expr(i.indpred, i.indrelid)
                  FROM pg_index i WHERE i.indrelid = $1::bigint::oid AND i.indisvalid ORDER BY i.indexrelid";
     let rows = session.query(sql, args![table]).await?;
