@@ -27,7 +27,7 @@ pub(crate) type Pages = mpsc::Receiver<Result<Vec<Row>>>;
 pub(crate) async fn read(url: &str) -> Result<Pages> {
     let client = connect(url).await?;
     // The same columns that Relevo reads.
-    let sql = "SELECT seq, id, topic, key, headers::text, payload, created_at FROM relevo.outbox WHERE seq > $1 ORDER BY seq LIMIT $2";
+    let sql = "SELECT seq, lane, id, topic, key, headers::text, payload, created_at FROM relevo.outbox WHERE seq > $1 ORDER BY seq LIMIT $2";
     let statement = client.prepare(sql).await?;
     let (pages, receiver) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
@@ -55,11 +55,11 @@ fn row(row: &tokio_postgres::Row) -> Row {
     Row {
         seq: row.get(0),
         message: Message {
-            id: row.get(1),
-            topic: row.get(2),
-            key: row.get(3),
-            payload: Bytes::copy_from_slice(row.get::<_, &[u8]>(5)),
-            created_at: row.get(6),
+            id: row.get(2),
+            topic: row.get(3),
+            key: row.get(4),
+            payload: Bytes::copy_from_slice(row.get::<_, &[u8]>(6)),
+            created_at: row.get(7),
         },
     }
 }

@@ -215,6 +215,58 @@ async fn every_lane_of_sql_is_the_lane_of_rust() {
     }
 }
 
+/// The rows that a reader of these lanes gets, with the lanes that they are said to lie in.
+async fn read_in(store: &PostgresStore, lanes: Vec<u16>) -> Vec<(String, u16)> {
+    let position = Position::default();
+    let request = PageRequest { position, lanes, max_rows: 100, max_bytes: 1 << 20 };
+    let page = store.read_page(&request).await.unwrap();
+    page.rows.iter().map(|row| (row.event.order_key(), row.lane)).collect()
+}
+
+#[tokio::test]
+async fn an_event_lies_in_the_lane_of_its_key_whoever_published_it() {
+    let Some(rig) = rig().await else { return };
+    let mut client = connect(&rig.url).await;
+    let stated = "SELECT lane FROM relevo.outbox ORDER BY seq DESC LIMIT 1";
+    let mut wanted = vec![publish(&mut client, event("a", "k")).await.to_string()];
+    let by_sql = "SELECT relevo.publish_bytes('a', $1, '')";
+    for key in [Some("k"), None] {
+        let id: uuid::Uuid = client.query_one(by_sql, &[&key]).await.unwrap().get(0);
+        let key = key.map_or_else(|| id.to_string(), str::to_owned);
+        let lane: Option<i16> = client.query_one(stated, &[]).await.unwrap().get(0);
+        assert_eq!(lane, Some(lane_of(&key) as i16), "{key}");
+        wanted.push(key);
+    }
+    wanted[0] = "k".into();
+    let plain = "INSERT INTO relevo.outbox (topic, key, payload) VALUES ('a', $1::text, '') RETURNING id, lane";
+    for key in [Some("k"), None] {
+        let row = client.query_one(plain, &[&key]).await.unwrap();
+        assert_eq!(row.get::<_, Option<i16>>(1), None);
+        wanted.push(key.map_or_else(|| row.get::<_, uuid::Uuid>(0).to_string(), str::to_owned));
+    }
+    let all: Vec<_> = wanted.into_iter().map(|key| (key.clone(), lane_of(&key))).collect();
+    assert_eq!(read_in(&rig.store, all_lanes()).await, all);
+    for lane in all_lanes() {
+        let of_lane: Vec<_> = all.iter().filter(|(_, it)| *it == lane).cloned().collect();
+        assert_eq!(read_in(&rig.store, vec![lane]).await, of_lane, "lane {lane}");
+    }
+}
+
+#[tokio::test]
+async fn a_lane_that_somebody_made_up_loses_nothing() {
+    let Some(rig) = rig().await else { return };
+    let client = connect(&rig.url).await;
+    let made_up = "INSERT INTO relevo.outbox (lane, topic, key, payload) VALUES ($1, 'a', 'k', '')";
+    for lane in [64i16, 200, -1] {
+        client.execute(made_up, &[&lane]).await.unwrap();
+    }
+    let wanted = [("k".to_owned(), 0), ("k".to_owned(), 200 % 64), ("k".to_owned(), 63)];
+    assert_eq!(read_in(&rig.store, all_lanes()).await, wanted);
+    for row in wanted {
+        assert_eq!(read_in(&rig.store, vec![row.1]).await, [row]);
+    }
+}
+
 #[tokio::test]
 async fn a_subscription_starts_at_the_beginning_now_or_at_a_time() {
     let Some(rig) = rig().await else { return };

@@ -15,8 +15,9 @@ const SPAN: i64 = 250_000;
 /// The columns of an event, as [`event_at`] reads them.
 pub(crate) const EVENT: &str = "id, topic, key, headers::text, payload, created_at";
 
-/// The same as [`relevo_core::event::lane_of`], for those of a few lanes only.
-const OF_LANES: &str = "AND relevo.lane_of(coalesce(key, id::text)) = ANY($5)";
+/// Of a few lanes only. A row that came without a lane lies where [`Event::lane`] says.
+const OF_LANES: &str =
+    "AND coalesce(lane & 63::smallint, relevo.lane_of(coalesce(key, id::text))) = ANY($5)";
 
 /// Which rows of a stretch of the log belong to the window.
 enum Belongs {
@@ -210,7 +211,7 @@ fn in_order(filter: &str) -> String {
            SELECT seq, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - size AS before FROM ({sizes}) sized) summed
           WHERE before >= $4"
     );
-    let rows = found(&format!("seq, {EVENT}"));
+    let rows = found(&format!("seq, lane, {EVENT}"));
     format!(
         "SELECT * FROM ({rows}) page
           WHERE CASE WHEN (SELECT sum(size) FROM ({sizes}) sized) > $4 THEN coalesce(seq < ({cut}), true) ELSE true END
@@ -222,7 +223,7 @@ fn in_order(filter: &str) -> String {
 /// reading it.) $5 is named for the sake of statements that have no use for it.
 fn bounded(inner: &str) -> String {
     format!(
-        "SELECT seq, {EVENT} FROM (
+        "SELECT seq, lane, {EVENT} FROM (
            SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - octet_length(payload) AS before
              FROM ({inner}) found) page
           WHERE before < $4 AND ($5::smallint[] IS NOT NULL) ORDER BY seq"
@@ -230,8 +231,9 @@ fn bounded(inner: &str) -> String {
 }
 
 fn log_row(row: &Row) -> LogRow {
-    let event = event_at(row, 1);
-    LogRow { lane: event.lane(), seq: row.get(0), event }
+    let event = event_at(row, 2);
+    let told = row.get::<_, Option<i16>>(1).map(|lane| lane as u16 % LANES);
+    LogRow { lane: told.unwrap_or_else(|| event.lane()), seq: row.get(0), event }
 }
 
 /// Reads the columns of [`EVENT`] from `first` on.

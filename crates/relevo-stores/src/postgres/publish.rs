@@ -12,13 +12,13 @@ use uuid::Uuid;
 /// Most events, and most payload bytes, of one statement.
 const BATCH: (usize, usize) = (1000, 16 << 20);
 
-const ONE: &str = "INSERT INTO relevo.outbox (id, topic, key, headers, payload) VALUES ($1, $2, $3, $4::text::jsonb, $5)";
+const ONE: &str = "INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload) VALUES ($6, $1, $2, $3, $4::text::jsonb, $5)";
 
 /// Defaults (the transaction's id, then the number) are computed row by row, in the order of the events.
-const MANY: &str = "INSERT INTO relevo.outbox (id, topic, key, headers, payload)
-    SELECT e.id, e.topic, e.key, e.headers::jsonb, e.payload
-      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[])
-           WITH ORDINALITY AS e (id, topic, key, headers, payload, place)
+const MANY: &str = "INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload)
+    SELECT e.lane, e.id, e.topic, e.key, e.headers::jsonb, e.payload
+      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::smallint[])
+           WITH ORDINALITY AS e (id, topic, key, headers, payload, lane, place)
      ORDER BY e.place";
 
 /// The publisher's side of the log. It holds nothing but limits: the transaction it is given is all it needs.
@@ -106,6 +106,7 @@ struct Columns<'e> {
     keys: Vec<Option<&'e str>>,
     headers: Vec<String>,
     payloads: Vec<&'e [u8]>,
+    lanes: Vec<i16>,
 }
 
 impl<'e> Columns<'e> {
@@ -115,9 +116,14 @@ impl<'e> Columns<'e> {
             topics: events.clone().map(|event| event.topic.as_str()).collect(),
             keys: events.clone().map(|event| event.key.as_deref()).collect(),
             headers: events.clone().map(|event| event.headers.to_json()).collect(),
+            lanes: events.clone().map(lane).collect(),
             payloads: events.map(|event| &event.payload[..]).collect(),
         }
     }
+}
+
+fn lane(event: &NewEvent) -> i16 {
+    event.lane() as i16
 }
 
 fn ids(events: &[NewEvent]) -> Vec<EventId> {
@@ -133,14 +139,15 @@ async fn execute(client: &tokio_postgres::Client, sql: &str, args: &Args<'_>) ->
 async fn insert_one(client: &tokio_postgres::Client, event: &NewEvent) -> Result<()> {
     let (topic, key, headers) =
         (event.topic.as_str(), event.key.as_deref(), event.headers.to_json());
-    execute(client, ONE, args![event.id.0, topic, key, headers, &event.payload[..]]).await
+    let payload = &event.payload[..];
+    execute(client, ONE, args![event.id.0, topic, key, headers, payload, lane(event)]).await
 }
 
 async fn insert_prepared(tx: &deadpool_postgres::Transaction<'_>, event: &NewEvent) -> Result<()> {
-    let types = [Type::UUID, Type::TEXT, Type::TEXT, Type::TEXT, Type::BYTEA];
+    let types = [Type::UUID, Type::TEXT, Type::TEXT, Type::TEXT, Type::BYTEA, Type::INT2];
     let statement = tx.prepare_typed_cached(ONE, &types).await.map_err(from_driver)?;
-    let (headers, payload) = (event.headers.to_json(), &event.payload[..]);
-    tx.execute(&statement, &[&event.id.0, &event.topic, &event.key, &headers, &payload])
+    let (headers, payload, lane) = (event.headers.to_json(), &event.payload[..], lane(event));
+    tx.execute(&statement, &[&event.id.0, &event.topic, &event.key, &headers, &payload, &lane])
         .await
         .map_err(from_driver)?;
     Ok(())
@@ -148,17 +155,17 @@ async fn insert_prepared(tx: &deadpool_postgres::Transaction<'_>, event: &NewEve
 
 async fn insert_all(client: &tokio_postgres::Client, events: &[NewEvent]) -> Result<()> {
     for batch in batches(events) {
-        let Columns { ids, topics, keys, headers, payloads } = Columns::of(batch.iter());
-        execute(client, MANY, args![ids, topics, keys, headers, payloads]).await?;
+        let Columns { ids, topics, keys, headers, payloads, lanes } = Columns::of(batch.iter());
+        execute(client, MANY, args![ids, topics, keys, headers, payloads, lanes]).await?;
     }
     Ok(())
 }
 
 /// Like [`MANY`], with the times they had elsewhere; none lies in the future.
-const LANDED: &str = "INSERT INTO relevo.outbox (id, topic, key, headers, payload, created_at)
-    SELECT e.id, e.topic, e.key, e.headers::jsonb, e.payload, least(coalesce(e.created_at, clock_timestamp()), clock_timestamp())
-      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::timestamptz[])
-           WITH ORDINALITY AS e (id, topic, key, headers, payload, created_at, place)
+const LANDED: &str = "INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload, created_at)
+    SELECT e.lane, e.id, e.topic, e.key, e.headers::jsonb, e.payload, least(coalesce(e.created_at, clock_timestamp()), clock_timestamp())
+      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::smallint[], $7::timestamptz[])
+           WITH ORDINALITY AS e (id, topic, key, headers, payload, lane, created_at, place)
      ORDER BY e.place";
 
 /// An event of somebody else's, and when it happened there.
@@ -167,9 +174,9 @@ pub(crate) type Landed<'e> = (&'e NewEvent, Option<DateTime<Utc>>);
 /// Events taken over from elsewhere, in a transaction of this store's own: one statement, sent before anything is waited for.
 pub(crate) async fn insert_landed(session: &Session, events: &[Landed<'_>]) -> Result<()> {
     let times: Vec<Option<DateTime<Utc>>> = events.iter().map(|(_, time)| *time).collect();
-    let Columns { ids, topics, keys, headers, payloads } =
+    let Columns { ids, topics, keys, headers, payloads, lanes } =
         Columns::of(events.iter().map(|(event, _)| *event));
-    session.execute(LANDED, args![ids, topics, keys, headers, payloads, times]).await?;
+    session.execute(LANDED, args![ids, topics, keys, headers, payloads, lanes, times]).await?;
     Ok(())
 }
 
@@ -227,11 +234,11 @@ mod by_sqlx {
     use sqlx::{Postgres, Transaction};
 
     /// Ids travel as text: the driver's own UUID type is a feature the user may not have.
-    const ONE: &str = "INSERT INTO relevo.outbox (id, topic, key, headers, payload) VALUES ($1::text::uuid, $2, $3, $4::text::jsonb, $5)";
-    const MANY: &str = "INSERT INTO relevo.outbox (id, topic, key, headers, payload)
-        SELECT e.id::uuid, e.topic, e.key, e.headers::jsonb, e.payload
-          FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[])
-               WITH ORDINALITY AS e (id, topic, key, headers, payload, place)
+    const ONE: &str = "INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload) VALUES ($6, $1::text::uuid, $2, $3, $4::text::jsonb, $5)";
+    const MANY: &str = "INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload)
+        SELECT e.lane, e.id::uuid, e.topic, e.key, e.headers::jsonb, e.payload
+          FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::smallint[])
+               WITH ORDINALITY AS e (id, topic, key, headers, payload, lane, place)
          ORDER BY e.place";
 
     impl PublishIn<Transaction<'_, Postgres>> for PostgresOutbox {
@@ -247,6 +254,7 @@ mod by_sqlx {
                 .bind(event.key.as_deref())
                 .bind(event.headers.to_json())
                 .bind(&event.payload[..])
+                .bind(lane(&event))
                 .execute(&mut **tx)
                 .await
                 .map_err(from_sqlx)?;
@@ -266,6 +274,7 @@ mod by_sqlx {
                 statement
                     .bind(columns.headers)
                     .bind(columns.payloads)
+                    .bind(columns.lanes)
                     .execute(&mut **tx)
                     .await
                     .map_err(from_sqlx)?;

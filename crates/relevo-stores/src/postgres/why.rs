@@ -175,7 +175,7 @@ fn wants(topics: &[String], place: &Place) -> bool {
 
 /// Looks for the event in the log (by BRIN, its id being in time order), behind parked keys and among dead letters.
 async fn find(session: &Session, event: EventId) -> Result<Option<Place>> {
-    let sql = "SELECT topic, key, NULL::smallint, created_at, headers->>'relevo-inbox', seq, xid FROM relevo.outbox WHERE id = $1 ORDER BY seq LIMIT 1";
+    let sql = "SELECT topic, key, lane & 63::smallint, created_at, headers->>'relevo-inbox', seq, xid FROM relevo.outbox WHERE id = $1 ORDER BY seq LIMIT 1";
     if let Some(row) = session.query_opt(sql, args![event.0]).await? {
         return Ok(Some(place(event, &row, Some((row.get(5), row.get(6))))));
     }
