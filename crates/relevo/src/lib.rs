@@ -97,7 +97,9 @@ mod relay;
 
 pub use relay::{Relay, RunningRelay};
 
-pub use relevo_core::dead_letters::{DeadFilter, DeadLetter, Operate, ReplayProgress};
+pub use relevo_core::dead_letters::{
+    DeadFilter, DeadLetter, DeadLetterId, DeadState, Operate, ReplayProgress,
+};
 pub use relevo_core::error::{Error, ErrorClass, Kind, Result};
 pub use relevo_core::event::{Event, EventId, Headers, NewEvent, TopicFilter, header};
 pub use relevo_core::inbox::{

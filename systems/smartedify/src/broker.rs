@@ -89,7 +89,7 @@ impl Broker {
 #[cfg(feature = "nats")]
 mod nats {
     use super::{Broker, KEPT_DAYS, Publisher, Result, SOURCE, Subscriber, Topology};
-    use relevo_brokers::nats::{
+    use relevo::nats::{
         NatsAdmin, NatsConfig, NatsConsumer, NatsPublisher, NatsSubscriber, NatsTopology,
     };
 
@@ -129,7 +129,7 @@ mod nats {
 #[cfg(feature = "kafka")]
 mod kafka {
     use super::{Broker, KEPT_DAYS, Publisher, Result, SOURCE, Subscriber, Topology};
-    use relevo_brokers::kafka::{
+    use relevo::kafka::{
         KafkaAdmin, KafkaConfig, KafkaConsumer, KafkaPublisher, KafkaSubscriber, KafkaTopology,
     };
 

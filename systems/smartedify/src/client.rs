@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -24,6 +24,8 @@ pub struct Client {
 pub struct Answer {
     /// The status.
     pub status: u16,
+    /// Its media type.
+    pub content_type: String,
     /// The body.
     pub body: String,
 }
@@ -74,7 +76,9 @@ impl Client {
         let request = request.header(CONTENT_TYPE, "application/json").body(Full::new(bytes))?;
         let response = self.http.request(request).await.context("the service does not answer")?;
         let status = response.status().as_u16();
+        let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::to_str);
+        let content_type = content_type.transpose()?.unwrap_or_default().to_owned();
         let body = response.into_body().collect().await?.to_bytes();
-        Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned() })
+        Ok(Answer { status, content_type, body: String::from_utf8_lossy(&body).into_owned() })
     }
 }

@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use common::{eventually, number, until};
 use hyper::Method;
 use serde_json::json;
-use smartedify::client::Client;
+use smartedify::client::{Answer, Client};
 use smartedify::db::{Db, Sql};
 use smartedify::embedded::{self, Break, Options, Running};
 use smartedify::outbox::cleanup::Keep;
@@ -79,6 +79,15 @@ async fn a_second_run_in_the_same_folder_goes_on_where_the_first_ended() {
     assert!(verdict.report.committed >= 40);
 }
 
+/// What every refusal is, whoever refuses; answers why.
+fn problem(answer: &Answer, status: u16) -> String {
+    assert_eq!(answer.status, status, "{answer:?}");
+    assert_eq!(answer.content_type, "application/problem+json", "{answer:?}");
+    let problem = answer.json();
+    assert_eq!(problem["status"], status, "{answer:?}");
+    problem["detail"].as_str().unwrap().to_owned()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_api_answers_with_problems_that_say_why() {
     let folder = tempfile::tempdir().unwrap();
@@ -91,6 +100,9 @@ async fn the_api_answers_with_problems_that_say_why() {
     assert_eq!(client.post(&format!("{tenant}/users"), user.clone()).await.unwrap().status, 201);
     let odd = json!({ "quorum_percent": 0, "voting": "by_head" });
     let unknown = "/tenants/018f0000-0000-7000-8000-000000000000";
+    // A byte more than is read at all.
+    let large = json!({ "name": "x".repeat(2 * 1024 * 1024 - 10) });
+    assert_eq!(large.to_string().len(), 2 * 1024 * 1024 + 1);
     for (method, path, body, status, why) in [
         (Method::POST, format!("{tenant}/users"), user.clone(), 409, "already"),
         (
@@ -107,11 +119,18 @@ async fn the_api_answers_with_problems_that_say_why() {
         (Method::PATCH, "/tenants/7".into(), json!({ "name": "x" }), 404, "no tenant"),
         (Method::GET, "/tenant".into(), json!(null), 404, "no such page"),
         (Method::GET, "/tenants?limit=x".into(), json!(null), 400, "limit"),
+        (Method::GET, "/tenants/%FF".into(), json!(null), 400, "UTF-8"),
+        (Method::DELETE, tenant.clone(), json!(null), 405, "DELETE"),
+        (Method::GET, format!("{tenant}/users"), json!(null), 405, "GET"),
+        (Method::POST, "/tenants".into(), large, 413, "limit"),
+        (Method::GET, "/metrics".into(), json!(null), 404, "metrics"),
     ] {
         let answer = client.send(method, &path, Some(body)).await.unwrap();
-        assert_eq!(answer.status, status, "{path}: {answer:?}");
-        assert!(answer.json()["detail"].as_str().unwrap().contains(why), "{path}: {answer:?}");
+        let told = problem(&answer, status);
+        assert!(told.contains(why), "{path}: {told}");
     }
+    let no_body = client.send(Method::POST, "/tenants", None).await.unwrap();
+    assert!(problem(&no_body, 400).contains("JSON"), "{no_body:?}");
     let shown = client.get(&tenant).await.unwrap().json();
     assert_eq!((shown["name"].as_str(), shown["version"].as_i64()), (Some("Mirador"), Some(2)));
     let second = client.post("/tenants", json!({ "name": "Alameda" })).await.unwrap().json();
@@ -145,11 +164,8 @@ async fn dead_letters_are_for_whoever_has_the_token() {
     let client = Client::to(running.addresses().api);
     let admin = client.clone().with_token(TOKEN);
     for nobody in [client.clone(), client.with_token("wrong")] {
-        assert_eq!(nobody.get("/admin/outbox/dlq").await.unwrap().status, 401);
-        assert_eq!(
-            nobody.post("/admin/outbox/dlq/reprocess", json!({})).await.unwrap().status,
-            401
-        );
+        problem(&nobody.get("/admin/outbox/dlq").await.unwrap(), 401);
+        problem(&nobody.post("/admin/outbox/dlq/reprocess", json!({})).await.unwrap(), 401);
     }
     let dead = eventually("a dead letter", async || {
         let listed = admin.get("/admin/outbox/dlq").await.unwrap().json();
@@ -162,7 +178,9 @@ async fn dead_letters_are_for_whoever_has_the_token() {
         admin.post("/admin/outbox/dlq/reprocess", json!({ "event_id": dead["id"] })).await.unwrap();
     assert_eq!(asked.status, 202, "{asked:?}");
     let none = json!({ "error_class": "transient" });
-    assert_eq!(admin.post("/admin/outbox/dlq/reprocess", none).await.unwrap().status, 404);
+    problem(&admin.post("/admin/outbox/dlq/reprocess", none).await.unwrap(), 404);
+    let odd = json!({ "error_class": "unheard of" });
+    problem(&admin.post("/admin/outbox/dlq/reprocess", odd).await.unwrap(), 422);
     // It still makes no sense: it was tried again, and is back.
     eventually("it died again", async || {
         let listed = admin.get("/admin/outbox/dlq").await.unwrap().json();
@@ -185,10 +203,9 @@ async fn without_a_token_dead_letters_are_for_nobody() {
         let client = Client::to(running.addresses().api);
         for nobody in [client.clone(), client.clone().with_token(""), client.with_token(TOKEN)] {
             let listed = nobody.get("/admin/outbox/dlq").await.unwrap();
-            assert_eq!(listed.status, 403, "{listed:?}");
-            assert!(listed.json()["detail"].as_str().unwrap().contains("no admin token was set"));
+            assert!(problem(&listed, 403).contains("no admin token was set"), "{listed:?}");
             let asked = nobody.post("/admin/outbox/dlq/reprocess", json!({})).await.unwrap();
-            assert_eq!(asked.status, 403, "{asked:?}");
+            problem(&asked, 403);
         }
     }
 }

@@ -2,6 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
 mod common;
+#[path = "real/figures.rs"]
+mod figures;
+#[path = "real/load.rs"]
+mod load;
 
 use async_nats::jetstream;
 use common::{Kind, Place, Process, eventually, number, until};
@@ -457,7 +461,9 @@ async fn a_further_relay_shows_its_own_figures() {
     assert!(figure(&page, "outbox_publish_attempts_total") >= 5.0, "{page}");
     assert_eq!(figure(&page, "outbox_publish_latency_seconds_count"), 5.0, "{page}");
     assert!(page.contains("outbox_published_total{service=\"tenant-service\""), "{page}");
-    assert_eq!(client.get("/tenants").await.unwrap().status, 404, "that page and nothing else");
+    let elsewhere = client.get("/tenants").await.unwrap();
+    let refused = (elsewhere.status, elsewhere.content_type.as_str());
+    assert_eq!(refused, (404, "application/problem+json"), "that page and nothing else");
     assert_eq!(world.place.published().await, 5);
     relay.stop();
 }

@@ -19,7 +19,7 @@
 //! # }
 //! ```
 
-use crate::api::{Admin, Check, Health, Serving, Site};
+use crate::api::{Admin, Check, Health, Listed, Serving, Site};
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::database::{Database, ProcessedKey};
@@ -33,9 +33,9 @@ use crate::worker::{Crew, EVERY, Pulse, RETRIES};
 use crate::{retention, telemetry};
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
+use relevo::adopt::AdoptedTable;
 use relevo::broker::{Capabilities, Confirm, Publisher};
 use relevo::{Event, NewEvent, RunningRelay};
-use relevo_core::outbox::adopt::AdoptedTable;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub struct Options {
     pub retries: Vec<Duration>,
     /// Between two signs of the worker's life.
     pub heartbeat: Duration,
-    /// Between two sweeps of what is older than thirty days.
+    /// Between two sweeps of what is not kept any longer.
     pub sweep: Duration,
     /// What operators show; without it nobody is one.
     pub admin_token: Option<String>,
@@ -147,6 +147,11 @@ impl Embedded {
     /// The API's address, for people.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Everything that the API answers to.
+    pub fn routes(&self) -> &[Listed] {
+        &self.site.routes
     }
 
     /// People who use it: so many, who together make so many requests a second.

@@ -10,7 +10,7 @@
 //! - [`api`]: HTTP; [`telemetry`]: metrics
 //! - [`dispatcher`]: the relay of `Outbox`; [`topology`], [`rabbit`]: what is there at RabbitMQ
 //! - [`worker`]: e-mails, ticket metrics, heartbeat, dead letters
-//! - [`retention`]: what goes after thirty days
+//! - [`retention`]: what goes, and after how long
 //! - [`service`]: the parts put together on PostgreSQL, RabbitMQ and SMTP; [`embedded`]: on nothing but a file;
 //!   [`real`]: all of the former in one process
 //! - [`traffic`], [`verify`], [`load`]: people at work, and the proof that nothing of it was lost

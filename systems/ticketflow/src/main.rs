@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use relevo_brokers::rabbitmq::RabbitMqConfig;
+use relevo::rabbitmq::RabbitMqConfig;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use ticketflow::database::{Database, ProcessedKey};

@@ -1,5 +1,6 @@
-//! What goes after thirty days: dispatched rows of `Outbox`, and what says that an event was processed. A row that waits
-//! stays, however old it is. Where `Outbox` is partitioned, months of which nothing is left go as a whole.
+//! What goes, and after how long: dispatched rows of `Outbox` after thirty days, what says that an event was processed when
+//! nothing can bring it again. A row that waits stays, however old it is. Where `Outbox` is partitioned, months of which
+//! nothing is left go as a whole.
 
 use crate::clock::Clock;
 use crate::database::{Connection, Database, Value};
@@ -7,8 +8,12 @@ use anyhow::Result;
 use chrono::{Datelike, Months, NaiveDate, TimeDelta};
 use std::time::Duration;
 
-/// How long rows are kept.
+/// How long dispatched rows of `Outbox` are kept.
 pub const KEPT: TimeDelta = TimeDelta::days(30);
+/// How long it is known which events were processed: a copy that comes later is processed again. RabbitMQ keeps nothing
+/// that was acknowledged, and retries end after half an hour; but a dead letter of the dispatcher, whose event may have
+/// come through all the same, can be replayed for 90 days, and for 90 more if it dies again.
+pub const PROCESSED_KEPT: TimeDelta = TimeDelta::days(190);
 /// How long it is known which dead letters are in their queue: longer than the letters themselves stay (90 days).
 const LETTERS_KEPT: TimeDelta = TimeDelta::days(120);
 /// Between two sweeps.
@@ -27,22 +32,18 @@ pub struct Swept {
     pub partitions: u64,
 }
 
-/// Takes away what is older than thirty days by `clock`.
-///
-/// A copy of an event that comes later than that would be processed again, so `ProcessedEvents` must outlive whatever
-/// can still bring one: retries end after 21 minutes, and RabbitMQ keeps nothing that was acknowledged.
+/// Takes away what is older than it is kept, by `clock`.
 pub async fn sweep(database: &Database, clock: &Clock) -> Result<Swept> {
     const OUTBOX: &str = r#"DELETE FROM "Outbox" WHERE "DispatchedAt" < $1"#;
     const PROCESSED: &str = r#"DELETE FROM "ProcessedEvents" WHERE "ProcessedAt" < $1"#;
     const DLQ: &str = r#"DELETE FROM "DlqPublished" WHERE "PublishedAt" < $1"#;
-    let before: [Value; 1] = [(clock.now() - KEPT).into()];
-    let long_before: [Value; 1] = [(clock.now() - LETTERS_KEPT).into()];
+    let before = |kept: TimeDelta| -> [Value; 1] { [(clock.now() - kept).into()] };
     let mut connection = database.connect().await?;
     let mut session = connection.session();
     let mut swept = Swept {
-        outbox: session.execute(OUTBOX, &before).await?,
-        processed: session.execute(PROCESSED, &before).await?,
-        dead_letters: session.execute(DLQ, &long_before).await?,
+        outbox: session.execute(OUTBOX, &before(KEPT)).await?,
+        processed: session.execute(PROCESSED, &before(PROCESSED_KEPT)).await?,
+        dead_letters: session.execute(DLQ, &before(LETTERS_KEPT)).await?,
         partitions: 0,
     };
     if matches!(database, Database::Postgres(_)) {

@@ -4,8 +4,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use metrics::{Unit, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use relevo::{DeadFilter, Operate};
-use relevo_core::dead_letters::DeadState;
+use relevo::{DeadFilter, DeadState, Operate};
 use std::sync::OnceLock;
 
 /// Rows of `Outbox` that wait.

@@ -4,8 +4,8 @@
 use crate::ticket::topic;
 use anyhow::Result;
 use relevo::broker::{Plan, Topology};
-use relevo_brokers::rabbitmq::RabbitMqConfig;
-use relevo_brokers::rabbitmq::topology::{RabbitMqAdmin, RabbitMqTopology};
+use relevo::rabbitmq::RabbitMqConfig;
+use relevo::rabbitmq::topology::{RabbitMqAdmin, RabbitMqTopology};
 use serde_json::json;
 
 /// The topic exchange that events are published to.

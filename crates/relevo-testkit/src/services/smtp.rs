@@ -99,7 +99,10 @@ impl Smtp {
         let failed = |error: String| ServiceError::failed(NAME, error);
         // The first time makes the file.
         let times = fs::read_to_string(&self.put_off).unwrap_or_default();
-        times.lines().map(|it| it.parse().map_err(|error| failed(format!("{it}: {error}")))).collect()
+        times
+            .lines()
+            .map(|it| it.parse().map_err(|error| failed(format!("{it}: {error}"))))
+            .collect()
     }
 
     node_methods!();

@@ -8,7 +8,7 @@
 //! | `GET /metrics`, `GET /health` | for Prometheus and for whoever restarts it |
 //! | `GET /admin/outbox/dlq`, `POST /admin/outbox/dlq/reprocess` | with a token |
 //!
-//! Errors are `application/problem+json`.
+//! Every refusal is `application/problem+json`.
 
 mod admin;
 mod problem;
@@ -59,6 +59,7 @@ impl Api {
             .route("/metrics", get(metrics))
             .route("/health", get(health))
             .fallback(problem::no_such_page)
+            .method_not_allowed_fallback(problem::not_so)
             .with_state(self)
     }
 }
@@ -79,7 +80,11 @@ pub fn follow_broker(relay: &RunningRelay, down: watch::Sender<bool>) {
 
 /// `/metrics` alone, for a process without the API.
 pub fn metrics_page(metrics: PrometheusHandle) -> Router {
-    Router::new().route("/metrics", get(metrics_alone)).with_state(metrics)
+    Router::new()
+        .route("/metrics", get(metrics_alone))
+        .fallback(problem::no_such_page)
+        .method_not_allowed_fallback(problem::not_so)
+        .with_state(metrics)
 }
 
 async fn metrics_alone(State(metrics): State<PrometheusHandle>) -> Response {
@@ -89,7 +94,7 @@ async fn metrics_alone(State(metrics): State<PrometheusHandle>) -> Response {
 async fn metrics(State(api): State<Api>) -> Response {
     match api.metrics {
         Some(metrics) => rendered(&metrics),
-        None => StatusCode::NOT_FOUND.into_response(),
+        None => problem::no_metrics().into_response(),
     }
 }
 

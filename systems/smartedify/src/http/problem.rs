@@ -2,9 +2,10 @@
 
 use crate::tenants::Refused;
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 
@@ -57,6 +58,27 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
+/// The id in the path; one that cannot be read is a problem too.
+pub(super) struct InPath(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for InPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let refused = |why: PathRejection| Problem::new(why.status(), why.body_text());
+        Path::from_request_parts(parts, state).await.map(|Path(id)| Self(id)).map_err(refused)
+    }
+}
+
 pub(super) async fn no_such_page() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "there is no such page")
+}
+
+pub(super) async fn not_so(method: Method, uri: Uri) -> Problem {
+    let detail = format!("{method} is not what {} answers to", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+}
+
+pub(super) fn no_metrics() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "the process around this service shows its metrics")
 }

@@ -1,10 +1,10 @@
 use super::Api;
-use super::problem::{Body, Problem};
+use super::problem::{Body, InPath, Problem};
 use super::query::{asked, limit};
 use crate::events::Governance;
 use crate::tenants::{Changed, Tenant};
 use axum::Json;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -46,13 +46,13 @@ pub(super) async fn list(
     Ok(Json(api.tenants.list(after, limit).await?))
 }
 
-pub(super) async fn show(State(api): State<Api>, Path(id): Path<String>) -> Answer<Json<Tenant>> {
+pub(super) async fn show(State(api): State<Api>, InPath(id): InPath) -> Answer<Json<Tenant>> {
     Ok(Json(api.tenants.show(&id).await?))
 }
 
 pub(super) async fn rename(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    InPath(id): InPath,
     Body(Named { name }): Body<Named>,
 ) -> Answer<Json<Changed>> {
     Ok(Json(api.tenants.rename(&id, &name).await?))
@@ -60,7 +60,7 @@ pub(super) async fn rename(
 
 pub(super) async fn govern(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    InPath(id): InPath,
     Body(governance): Body<Governance>,
 ) -> Answer<Json<Changed>> {
     Ok(Json(api.tenants.change_governance(&id, governance).await?))
@@ -68,7 +68,7 @@ pub(super) async fn govern(
 
 pub(super) async fn add_user(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    InPath(id): InPath,
     Body(User { email, role }): Body<User>,
 ) -> Answer<(StatusCode, Json<Changed>)> {
     Ok((StatusCode::CREATED, Json(api.tenants.add_user(&id, &email, &role).await?)))
@@ -76,7 +76,7 @@ pub(super) async fn add_user(
 
 pub(super) async fn schedule(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    InPath(id): InPath,
     Body(Assembly { title, scheduled_for }): Body<Assembly>,
 ) -> Answer<(StatusCode, Json<Changed>)> {
     let changed = api.tenants.schedule_assembly(&id, &title, scheduled_for).await?;

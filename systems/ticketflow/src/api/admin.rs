@@ -1,14 +1,14 @@
 use super::Problem;
+use super::extract::InPath;
+use super::listed::Routes;
 use crate::topology::QUEUES;
 use async_trait::async_trait;
-use axum::extract::{Path, Request, State};
+use axum::Json;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{get, post};
-use axum::{Json, Router};
-use relevo::{DeadFilter, DeadLetter, EventId, Operate};
-use relevo_core::dead_letters::{DeadLetterId, DeadState};
+use relevo::{DeadFilter, DeadLetter, DeadLetterId, DeadState, EventId, Operate};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -57,12 +57,13 @@ impl Admin {
         self
     }
 
-    pub(super) fn routes(self) -> Router {
-        Router::new()
-            .route("/admin/dead-letters", get(list))
-            .route("/admin/dead-letters/{number}/replay", post(replay))
-            .route_layer(middleware::from_fn_with_state(self.clone(), only_with_token))
-            .with_state(self)
+    pub(super) fn routes(self) -> Routes {
+        let guard = middleware::from_fn_with_state(self.clone(), only_with_token);
+        Routes::new()
+            .get("/admin/dead-letters", list)
+            .post("/admin/dead-letters/{number}/replay", replay)
+            .within(|router| router.route_layer(guard))
+            .over(self)
     }
 
     async fn letters(&self, ids: Vec<DeadLetterId>) -> anyhow::Result<Vec<DeadLetter>> {
@@ -106,11 +107,10 @@ async fn list(State(admin): State<Admin>) -> Result<Json<Vec<Letter>>, Problem> 
 
 async fn replay(
     State(admin): State<Admin>,
-    Path(number): Path<i64>,
+    InPath(id): InPath<DeadLetterId>,
 ) -> Result<(StatusCode, Json<Letter>), Problem> {
-    let id = number;
     let letters = admin.letters(vec![id]).await?;
-    let gone = || Problem::new(StatusCode::NOT_FOUND, format!("no dead letter {number} waits"));
+    let gone = || Problem::new(StatusCode::NOT_FOUND, format!("no dead letter {id} waits"));
     let letter = letters.first().ok_or_else(gone)?;
     let mut filter = DeadFilter::default();
     filter.ids = vec![id];

@@ -1,25 +1,28 @@
 //! The HTTP API: tickets, health, metrics, and what operators may do with a token.
 //!
-//! - `routes`: tickets; `problem`: every refusal as problem+json
+//! - `routes`: tickets; `listed`: routes that tell what they are
+//! - `problem`: every refusal as problem+json; `extract`: what a request says, or why it cannot be read
 //! - `health`: what answers and what does not; `admin`: dead letters
 //! - `openapi.json`: what all of it looks like from outside
 
 mod admin;
+mod extract;
 mod health;
+mod listed;
 mod problem;
 mod routes;
 
 pub use admin::{Admin, Copies};
 pub use health::{Check, Health};
+pub use listed::Listed;
 pub use problem::Problem;
 
 use crate::telemetry;
 use crate::tickets::Tickets;
 use anyhow::{Context, Result};
-use axum::Router;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
+use listed::Routes;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -30,30 +33,27 @@ pub const OPENAPI: &str = include_str!("openapi.json");
 
 /// What is served at one address.
 pub struct Site {
-    router: Router,
+    routes: Routes,
 }
 
 impl Site {
     /// Health and metrics, which every process has.
     pub fn new(health: Health) -> Self {
-        let health = get(move || {
+        let health = move || {
             let health = health.clone();
             async move { health.answer().await }
-        });
-        let router = Router::new().route("/health", health).route("/metrics", get(metrics));
-        Self { router }
+        };
+        Self { routes: Routes::new().get("/health", health).get("/metrics", metrics) }
     }
 
     /// Tickets too.
-    pub fn with_tickets(mut self, tickets: Tickets) -> Self {
-        self.router = self.router.merge(routes::of(tickets)).route("/openapi.json", get(openapi));
-        self
+    pub fn with_tickets(self, tickets: Tickets) -> Self {
+        Self { routes: self.routes.and(routes::of(tickets)).get("/openapi.json", openapi) }
     }
 
     /// What operators may do, too.
-    pub fn with_admin(mut self, admin: Admin) -> Self {
-        self.router = self.router.merge(admin.routes());
-        self
+    pub fn with_admin(self, admin: Admin) -> Self {
+        Self { routes: self.routes.and(admin.routes()) }
     }
 
     /// Serves at `address` until it is stopped.
@@ -62,13 +62,14 @@ impl Site {
         let listener = listener.with_context(|| format!("listening at {address}"))?;
         let address = listener.local_addr()?;
         let (stop, mut stopped) = watch::channel(false);
-        let router = self.router.fallback(nothing_here).method_not_allowed_fallback(not_so);
+        let (router, routes) = self.routes.parts();
+        let router = router.fallback(nothing_here).method_not_allowed_fallback(not_so);
         let task = tokio::spawn(async move {
             let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
             let served = axum::serve(listener, router).with_graceful_shutdown(stop).await;
             served.context("serving")
         });
-        Ok(Serving { address, stop, task })
+        Ok(Serving { address, routes, stop, task })
     }
 }
 
@@ -76,6 +77,8 @@ impl Site {
 pub struct Serving {
     /// Where.
     pub address: SocketAddr,
+    /// Everything that it answers to.
+    pub routes: Vec<Listed>,
     stop: watch::Sender<bool>,
     task: JoinHandle<Result<()>>,
 }

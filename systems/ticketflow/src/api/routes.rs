@@ -1,12 +1,12 @@
 use super::Problem;
+use super::extract::{InPath, Whole};
+use super::listed::Routes;
 use crate::ticket::{Assign, ChangeStatus, Invalid, NewTicket, Ticket, Validate};
 use crate::tickets::{Cursor, Tickets};
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::Json;
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
-use axum::{Json, Router};
 use chrono::DateTime;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,19 +17,20 @@ const CORRELATION: &str = "x-correlation-id";
 const PAGE: i64 = 50;
 const LARGEST_PAGE: i64 = 200;
 
-pub(super) fn of(tickets: Tickets) -> Router {
-    Router::new()
-        .route("/api/v1/tickets", get(list).post(create))
-        .route("/api/v1/tickets/{id}", get(show))
-        .route("/api/v1/tickets/{id}/status", put(change_status))
-        .route("/api/v1/tickets/{id}/assignee", put(assign))
-        .with_state(tickets)
+pub(super) fn of(tickets: Tickets) -> Routes {
+    Routes::new()
+        .get("/api/v1/tickets", list)
+        .post("/api/v1/tickets", create)
+        .get("/api/v1/tickets/{id}", show)
+        .put("/api/v1/tickets/{id}/status", change_status)
+        .put("/api/v1/tickets/{id}/assignee", assign)
+        .over(tickets)
 }
 
 async fn create(
     State(tickets): State<Tickets>,
     headers: HeaderMap,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Result<Response, Problem> {
     let correlation = correlation(&headers)?;
     let new: NewTicket = accepted(&body)?;
@@ -41,9 +42,9 @@ async fn create(
 
 async fn change_status(
     State(tickets): State<Tickets>,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
     headers: HeaderMap,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Result<Response, Problem> {
     let correlation = correlation(&headers)?;
     let ChangeStatus { status } = accepted(&body)?;
@@ -53,9 +54,9 @@ async fn change_status(
 
 async fn assign(
     State(tickets): State<Tickets>,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
     headers: HeaderMap,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Result<Response, Problem> {
     let correlation = correlation(&headers)?;
     let Assign { assignee } = accepted(&body)?;
@@ -65,7 +66,7 @@ async fn assign(
 
 async fn show(
     State(tickets): State<Tickets>,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
 ) -> Result<Json<Ticket>, Problem> {
     Ok(Json(tickets.show(ticket_id(&id)?).await?))
 }

@@ -3,9 +3,8 @@ use crate::database::{Database, Transaction};
 use crate::topology::{QUEUES, dlq};
 use anyhow::{Result, bail};
 use relevo::broker::{Confirm, Publisher, dead_header};
-use relevo::{DeadFilter, DeadLetter, Event, EventId, header};
-use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher};
-use relevo_core::dead_letters::DeadState;
+use relevo::rabbitmq::{RabbitMqConfig, RabbitMqPublisher};
+use relevo::{DeadFilter, DeadLetter, DeadState, Event, EventId, header};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

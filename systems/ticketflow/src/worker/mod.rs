@@ -24,11 +24,10 @@ use crate::topology::{METRICS, NOTIFICATIONS};
 use anyhow::Result;
 use mail::Mailer;
 use relevo::postgres::Deadpool;
+use relevo::rabbitmq::{RabbitMqConfig, RabbitMqSubscriber};
 use relevo::sqlite::SqlxSqlite;
-use relevo::{Consumer, Consuming, Direct, Handler, RelayConfig, RetryPolicy, RunningRelay};
-use relevo::{Relay, Subscription, TopicFilter};
-use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqSubscriber};
-use relevo_core::outbox::MemberId;
+use relevo::{Consumer, Consuming, Direct, Handler, MemberId, RelayConfig, RetryPolicy};
+use relevo::{Relay, RunningRelay, Subscription, TopicFilter};
 use std::sync::Arc;
 use std::time::Duration;
 

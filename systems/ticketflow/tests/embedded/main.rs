@@ -1,19 +1,23 @@
 //! TicketFlow in one process on one file, with everything broken that can be.
 
+#[path = "../common/mod.rs"]
+mod common;
+mod document;
 mod effects;
+mod limits;
 mod world;
 
 use axum::http::{Method, StatusCode};
 use chrono::TimeDelta;
+use common::clocks::{self, Clocks};
+use common::requests::{self, assert_problem};
 use relevo_testkit::{PATIENCE, eventually};
-use serde_json::Value;
 use std::time::Duration;
-use ticketflow::api::OPENAPI;
-use ticketflow::client::Answer;
 use ticketflow::database::ProcessedKey;
 use ticketflow::embedded::{self, Options};
 use ticketflow::retention;
 use ticketflow::ticket::Status;
+use ticketflow::traffic::Journal;
 use world::{TOKEN, World};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,6 +108,8 @@ async fn what_fails_for_good_is_a_dead_letter_that_only_an_operator_may_replay()
         let answer = client.ask(Method::POST, &path, Vec::new()).await.expect("an answer");
         assert_problem(&answer, status);
     }
+    let no_number = operator.ask(Method::POST, "/admin/dead-letters/x/replay", Vec::new()).await;
+    assert_problem(&no_number.expect("an answer"), StatusCode::BAD_REQUEST);
     world.embedded.mailbox.set_down(false);
     let answer = operator.ask(Method::POST, &path, Vec::new()).await.expect("an answer");
     assert_eq!(answer.status, StatusCode::ACCEPTED);
@@ -148,7 +154,10 @@ async fn a_month_later_only_what_was_dispatched_is_gone() {
         world.clock.advance(TimeDelta::days(1));
     }
     let swept = retention::sweep(world.database(), &world.clock).await.expect("swept");
-    assert_eq!((swept.outbox, swept.processed), (2, 4));
+    assert_eq!((swept.outbox, swept.processed), (2, 0), "what was processed is known for longer");
+    world.clock.advance(retention::PROCESSED_KEPT - retention::KEPT);
+    let swept = retention::sweep(world.database(), &world.clock).await.expect("swept");
+    assert_eq!((swept.outbox, swept.processed), (0, 4));
     assert_eq!(
         world.embedded.pending().await.expect("counted"),
         1,
@@ -181,32 +190,9 @@ async fn a_worker_signs_life_with_the_time_of_its_last_message() {
     }
 }
 
-/// Whatever fails in a change's transaction, neither the ticket nor its event is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_and_its_event_commit_together_or_not_at_all() {
-    let world = World::new().await;
-    let ticket = world.open_ticket().await;
-    let refuse = async |table: &str| {
-        let sql = format!(
-            r#"CREATE TRIGGER refused BEFORE INSERT ON "{table}" BEGIN SELECT RAISE(ABORT, 'refused'); END"#
-        );
-        let mut connection = world.database().connect().await.expect("a connection");
-        connection.batch(&sql).await.expect("a trigger");
-    };
-    refuse("Outbox").await;
-    let status = format!("/api/v1/tickets/{}/status", ticket.id);
-    let new = br#"{"title": "t", "requester": "a@b.org"}"#.to_vec();
-    let closed = br#"{"status": "closed"}"#.to_vec();
-    for (method, path, body) in
-        [(Method::POST, "/api/v1/tickets", new), (Method::PUT, status.as_str(), closed)]
-    {
-        let answer = world.client.ask(method, path, body).await.expect("an answer");
-        assert_problem(&answer, StatusCode::INTERNAL_SERVER_ERROR);
-    }
-    assert_eq!(world.count(r#"SELECT count(*) FROM "Tickets""#).await, 1, "no ticket without one");
-    let shown = world.client.show(ticket.id).await.expect("shown");
-    assert_eq!((shown.version, shown.status), (1, Status::Open), "no change without one");
-    assert_eq!(world.count(r#"SELECT count(*) FROM "Outbox""#).await, 1);
+    requests::one_transaction(&World::new().await.place()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,100 +204,33 @@ async fn outbox_has_the_documented_columns_and_no_other() {
     assert_eq!((world.count(all).await, world.count(documented).await), (6, 6));
 }
 
-fn assert_problem(answer: &Answer, status: StatusCode) -> Value {
-    assert_eq!(answer.status, status, "{:?}", answer.body);
-    assert_eq!(answer.content_type, "application/problem+json");
-    let problem = answer.json().expect("JSON");
-    assert_eq!(problem["status"], status.as_u16());
-    assert!(!problem["detail"].as_str().unwrap_or_default().is_empty(), "{problem}");
-    problem
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_is_a_problem_that_says_what_is_wrong() {
+    requests::refusals(&World::new().await.place()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_refusal_is_a_problem_that_says_what_is_wrong() {
-    let world = World::new().await;
-    let ask = async |method: Method, path: &str, body: &str| {
-        world.client.ask(method, path, body.as_bytes().to_vec()).await.expect("an answer")
-    };
-    let tickets = "/api/v1/tickets";
-    assert_problem(&ask(Method::POST, tickets, "{").await, StatusCode::BAD_REQUEST);
-    let unknown = r#"{"title": "t", "requester": "a@b.org", "colour": "red"}"#;
-    assert_problem(&ask(Method::POST, tickets, unknown).await, StatusCode::UNPROCESSABLE_ENTITY);
-    let invalid = r#"{"title": " ", "requester": "nobody"}"#;
-    let problem = assert_problem(
-        &ask(Method::POST, tickets, invalid).await,
-        StatusCode::UNPROCESSABLE_ENTITY,
-    );
-    assert_eq!(problem["errors"].as_array().map(Vec::len), Some(2), "{problem}");
-    assert_problem(&ask(Method::GET, "/nowhere", "").await, StatusCode::NOT_FOUND);
-    assert_problem(&ask(Method::DELETE, tickets, "").await, StatusCode::METHOD_NOT_ALLOWED);
-    assert_problem(&ask(Method::GET, "/api/v1/tickets/17", "").await, StatusCode::NOT_FOUND);
-    assert_problem(
-        &ask(Method::GET, "/api/v1/tickets?limit=0", "").await,
-        StatusCode::UNPROCESSABLE_ENTITY,
-    );
-    let ticket = world.open_ticket().await;
-    let status = format!("/api/v1/tickets/{}/status", ticket.id);
-    let none = format!("/api/v1/tickets/{}/status", uuid::Uuid::now_v7());
-    assert_problem(
-        &ask(Method::PUT, &none, r#"{"status": "closed"}"#).await,
-        StatusCode::NOT_FOUND,
-    );
-    assert_problem(
-        &ask(Method::PUT, &status, r#"{"status": "lost"}"#).await,
-        StatusCode::UNPROCESSABLE_ENTITY,
-    );
-    assert_problem(&ask(Method::PUT, &status, r#"{"status": "open"}"#).await, StatusCode::CONFLICT);
-    assert_eq!(
-        world.client.show(ticket.id).await.expect("shown").version,
-        1,
-        "a refusal changes nothing"
-    );
-    assert_eq!(world.count(r#"SELECT count(*) FROM "Outbox""#).await, 1, "and tells nobody");
+async fn a_ticket_is_shown_as_its_last_change_has_made_it() {
+    requests::changes_are_shown(&World::new().await.place()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_show_every_ticket_once_newest_first() {
-    let world = World::new().await;
-    let mut opened = Vec::new();
-    for _ in 0..7 {
-        opened.push(world.open_ticket().await.id.to_string());
-    }
-    opened.reverse();
-    let (mut seen, mut after) = (Vec::new(), String::new());
-    loop {
-        let path = format!("/api/v1/tickets?limit=3{after}");
-        let page = world.client.get(&path).await.expect("an answer").json().expect("JSON");
-        let items = page["items"].as_array().expect("items").iter();
-        seen.extend(items.map(|it| it["id"].as_str().expect("an id").to_owned()));
-        let Some(next) = page["next"].as_str() else { break };
-        after = format!("&after={next}");
-    }
-    assert_eq!(seen, opened);
+    requests::pages(&World::new().await.place()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_document_and_the_api_have_the_same_routes() {
-    let world = World::new().await;
-    let served = world.client.get("/openapi.json").await.expect("an answer").json().expect("JSON");
-    let document: Value = serde_json::from_str(OPENAPI).expect("JSON");
-    assert_eq!(served, document);
-    let operator = world.client.clone().token(TOKEN);
-    let methods = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::PATCH];
-    for (path, item) in document["paths"].as_object().expect("paths") {
-        let there =
-            path.replace("{id}", &uuid::Uuid::now_v7().to_string()).replace("{number}", "1");
-        for method in &methods {
-            let described = item.get(method.as_str().to_lowercase()).is_some();
-            let answer = operator.ask(method.clone(), &there, b"{}".to_vec());
-            let status = answer.await.expect("an answer").status;
-            assert_eq!(
-                described,
-                status != StatusCode::METHOD_NOT_ALLOWED,
-                "{method} {path}: {status}"
-            );
-        }
-    }
+async fn whatever_the_clocks_say_a_tickets_changes_are_told_in_their_order() {
+    let mut world = World::new().await;
+    world.embedded.stop_dispatcher().await.expect("it stops");
+    let clocks = Clocks::on(world.database());
+    let ticket = clocks.write_in_turn().await;
+    world.embedded.start_dispatcher().await.expect("it starts");
+    clocks.write_at_once(ticket, [world.client.clone(), world.client.clone()]).await;
+    let verdict = world.embedded.verdict(&Journal::default(), PATIENCE).await.expect("a verdict");
+    assert!(verdict.broken.is_empty(), "{:?} {:?}", verdict.broken, verdict.report);
+    assert_eq!(verdict.report.committed, clocks::CHANGES);
+    clocks::assert_times_rise_with_versions(world.database()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -333,6 +252,7 @@ fn the_documented_numbers_are_the_defaults() {
     assert_eq!(ticketflow::dispatcher::INTERVAL, Duration::from_millis(500));
     assert_eq!(ticketflow::dispatcher::BATCH, 100);
     assert_eq!(retention::KEPT, TimeDelta::days(30));
+    assert_eq!(retention::PROCESSED_KEPT, TimeDelta::days(190));
     assert_eq!(retention::EVERY, Duration::from_secs(3600));
     for (command, parts) in [
         ("worker", vec!["RETRY_DELAYS_S", "[default: 60,300,900]", "[default: 30]", "SMTP_URL"]),

@@ -1,5 +1,6 @@
 //! A TicketFlow of one test's own, on a file.
 
+use crate::common::{self, Place};
 use relevo_testkit::eventually;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -7,7 +8,7 @@ use ticketflow::client::Client;
 use ticketflow::clock::Clock;
 use ticketflow::database::Database;
 use ticketflow::embedded::{self, Embedded, Options};
-use ticketflow::ticket::{NewTicket, Priority, Ticket};
+use ticketflow::ticket::Ticket;
 use ticketflow::worker::mail::Mail;
 
 pub(crate) const TOKEN: &str = "open sesame";
@@ -45,20 +46,16 @@ impl World {
         &self.embedded.database
     }
 
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place { client: self.client.clone(), database: self.database() }
+    }
+
     pub(crate) async fn open_ticket(&self) -> Ticket {
-        let new = NewTicket {
-            title: "Printer on fire".into(),
-            description: String::new(),
-            requester: "ana@example.org".into(),
-            priority: Priority::High,
-        };
-        self.client.create(&new).await.expect("a ticket")
+        self.place().open_ticket().await
     }
 
     pub(crate) async fn count(&self, sql: &'static str) -> i64 {
-        let mut connection = self.database().connect().await.expect("a connection");
-        let row = connection.session().query_one(sql, &[]).await.expect("an answer");
-        row.expect("a row").number(0).expect("a number")
+        common::count(self.database(), sql).await
     }
 
     /// Waits until so many events were processed by a consumer, all consumers together.

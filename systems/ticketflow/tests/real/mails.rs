@@ -1,7 +1,8 @@
 //! What the mail server was given.
 
+use crate::PATIENT;
+use crate::common::ticket;
 use crate::rig::Rig;
-use crate::{PATIENT, ticket};
 use relevo_testkit::eventually;
 use ticketflow::ticket::NewTicket;
 

@@ -1,7 +1,9 @@
 //! The real parts: PostgreSQL, RabbitMQ and a mail server, started by the testkit, and TicketFlow's own processes.
 
+use crate::common;
 use lapin::options::{
-    BasicAckOptions, BasicGetOptions, BasicPublishOptions, QueueBindOptions, QueueDeclareOptions,
+    BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueBindOptions,
+    QueueDeclareOptions,
 };
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
@@ -126,16 +128,13 @@ impl Rig {
         rows.iter().map(change).collect()
     }
 
-    /// Statements by which a test makes what would take too long to come about.
+    /// See [`common::say`].
     pub(crate) async fn say(&self, sql: &str) {
-        let mut connection = self.database.connect().await.expect("a connection");
-        connection.batch(sql).await.expect("said");
+        common::say(&self.database, sql).await;
     }
 
     pub(crate) async fn count(&self, sql: &'static str) -> i64 {
-        let mut connection = self.database.connect().await.expect("a connection");
-        let row = connection.session().query_one(sql, &[]).await.expect("an answer");
-        row.expect("a row").number(0).expect("a number")
+        common::count(&self.database, sql).await
     }
 
     /// The partitions of Outbox, by name.
@@ -160,6 +159,20 @@ impl Rig {
         let (queue, options) = (queue.into(), BasicPublishOptions::default());
         let sent = channel.basic_publish("".into(), queue, options, body, properties).await;
         sent.expect("sent").await.expect("confirmed");
+        channel.close(200, "done".into()).await.expect("closed");
+    }
+
+    /// Takes the oldest message of a queue, and publishes it to an exchange once more, as it was.
+    pub(crate) async fn send_again(&self, exchange: &str, queue: &str) {
+        let (_connection, channel) = self.channel().await;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.expect("confirms");
+        let got = channel.basic_get(queue.into(), BasicGetOptions::default()).await;
+        let message = got.expect("an answer").expect("a message");
+        let (key, properties) = (message.routing_key.clone(), message.properties.clone());
+        let (exchange, options) = (exchange.into(), BasicPublishOptions::default());
+        let sent = channel.basic_publish(exchange, key, options, &message.data, properties).await;
+        assert!(sent.expect("sent").await.expect("an answer").is_ack());
+        message.ack(BasicAckOptions::default()).await.expect("acknowledged");
         channel.close(200, "done".into()).await.expect("closed");
     }
 

@@ -1,7 +1,8 @@
-//! The mail server is down, or stands still.
+//! The mail server is down, stands still, or is slow.
 
 use crate::rig::{Process, Rig};
 use crate::{PATIENT, all_is_well_after, changes, is_well};
+use relevo_testkit::services::Proxy;
 use relevo_testkit::{PATIENCE, eventually};
 use std::collections::BTreeSet;
 use std::io;
@@ -74,6 +75,36 @@ async fn mails_wait_in_their_order_while_smtp_stands_still_and_numbers_go_on() {
     let mails = rig.mails().await;
     let ids: BTreeSet<&str> = mails.iter().map(|mail| mail.message_id.as_str()).collect();
     assert_eq!(ids.len() as u64, verdict.report.committed, "a Message-ID for each change");
+}
+
+/// Each piece of a conversation comes so much later: a mail takes ten of them, and may take twice as long.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// What has to be tried again is not, in the time of a test.
+const NEVER: &str = "3600";
+
+const TO_BE_TRIED_AGAIN: &str = "SELECT count(*) FROM relevo.parked_key";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mails_take_their_time_in_their_order_while_smtp_is_slow_and_numbers_go_on() {
+    let Some(rig) = Rig::shared().await else { return };
+    let slow = Proxy::start(rig.smtp.address()).expect("a proxy");
+    slow.delay(SLOW);
+    let mut command = rig.command("worker");
+    command.env("SMTP_URL", format!("smtp://{}", slow.address())).env("RETRY_DELAYS_S", NEVER);
+    let (api, _worker) = (rig.api(), Process::start(command.env("WORKER_NAME", "a")));
+    is_well(&api).await;
+    let traffic = Traffic::start(&api.client(), 4, 8);
+    eventually("mails come, and numbers do not wait for them", async || {
+        assert_eq!(rig.count(TO_BE_TRIED_AGAIN).await, 0, "it is slow, not down");
+        let mails = rig.smtp.mails().expect("a Maildir").len() as i64;
+        (mails >= 8 && rig.count(COUNTED).await >= mails + 40).then_some(())
+    })
+    .await;
+    slow.heal();
+    let verdict = all_is_well_after(traffic, 20, &rig).await;
+    assert_eq!(verdict.report.duplicates_seen, 0, "one mail for each change");
+    assert_eq!(rig.count(TO_BE_TRIED_AGAIN).await, 0, "none was tried twice");
 }
 
 /// What a server says until it has a mail's text.
