@@ -1,6 +1,8 @@
 //! Existing outbox tables, relayed in place: every case on SQLite and on two PostgreSQLs.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
+use relevo_core::outbox::adopt::{Adopt, KeyOrder, Mapping, Role, RowNumber, TableName};
+use relevo_stores::sqlite::SqliteStore;
 use relevo_tests::adopt::{Database, Kind};
 
 macro_rules! on_every_database {
@@ -53,6 +55,10 @@ on_every_database! {
         a_claim_that_outlives_its_owner_comes_back,
         a_table_of_strange_names_is_relayed_by_its_mapping_alone,
     }
+    order {
+        rows_come_as_they_were_inserted_as_long_as_nobody_gives_them_numbers,
+        a_number_that_its_owner_gives_a_row_is_its_place_and_it_was_said,
+    }
     publishing {
         no_transaction_is_open_and_no_row_locked_while_one_is_published,
         updated_at_moves_with_every_mark,
@@ -68,4 +74,51 @@ on_every_database! {
         of_very_many_rows_that_come_first_not_all_are_counted,
         a_claimed_row_is_in_the_hands_of_its_relay,
     }
+}
+
+/// Which column is a row's own number, and whether it comes again: SQLite knows it by small things.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rows_own_number_is_known_in_whatever_way_sqlite_has_it() {
+    let db = Database::fresh(Kind::Sqlite).await.unwrap();
+    let store = SqliteStore::open(&db.url).unwrap();
+    let number = |comes_again| Some(RowNumber { column: "id".into(), comes_again });
+    for (n, (columns, wanted, in_order)) in [
+        ("(id INTEGER PRIMARY KEY, _rowid_ text)", number(true), true),
+        ("(id integer, body text, PRIMARY KEY (id))", number(true), true),
+        ("(id INTEGER PRIMARY KEY AUTOINCREMENT)", number(false), true),
+        ("(id INT PRIMARY KEY)", None, true),
+        ("(id INTEGER PRIMARY KEY DESC)", None, true),
+        ("(id INTEGER, body text, PRIMARY KEY (id, body))", None, true),
+        ("(id text PRIMARY KEY)", None, true),
+        ("(id INTEGER PRIMARY KEY) WITHOUT ROWID", None, false),
+        ("(id text PRIMARY KEY, _RowId_ int)", None, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        db.run(&format!("CREATE TABLE t{n} {columns}")).await;
+        let shape = store.table_shape(&TableName::parse(&format!("t{n}")).unwrap()).await.unwrap();
+        assert_eq!(shape.row_number, wanted, "{columns}");
+        assert_eq!(shape.rows_are_in_commit_order, in_order, "{columns}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_sqlite_an_id_that_comes_again_is_refused_where_rows_are_deleted() {
+    let db = Database::fresh(Kind::Sqlite).await.unwrap();
+    let store = SqliteStore::open(&db.url).unwrap();
+    let mapping = |table: &str| Mapping::new(TableName::parse(table).unwrap()).delete();
+    let columns = "topic text NOT NULL, payload text NOT NULL";
+    db.run(&format!("CREATE TABLE again (id INTEGER PRIMARY KEY, {columns})")).await;
+    let error = store.adopt("again", mapping("again")).await.unwrap_err().to_string();
+    assert!(error.contains("it needs AUTOINCREMENT"), "{error}");
+    db.run(&format!("CREATE TABLE once (id INTEGER PRIMARY KEY AUTOINCREMENT, {columns})")).await;
+    let adopted = store.adopt("once", mapping("once")).await.unwrap();
+    assert_eq!(*adopted.order(), KeyOrder::RowNumber);
+    // Without a name for it, nothing tells the order.
+    let columns = columns.replace("topic", "_rowid_");
+    db.run(&format!("CREATE TABLE hidden (id text PRIMARY KEY, {columns})")).await;
+    let verdict = store.judge_mapping(&mapping("hidden").with(Role::Topic, "_rowid_")).await;
+    let order = verdict.unwrap().order;
+    assert_eq!(order, KeyOrder::Approximate { columns: vec!["id".into()] });
 }

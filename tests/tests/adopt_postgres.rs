@@ -4,9 +4,7 @@
 use relevo_core::EventId;
 use relevo_core::dead_letters::{Answer, Operate, Why};
 use relevo_core::outbox::Subscription;
-use relevo_core::outbox::adopt::{
-    Adopt, KeyOrder, Mapping, Preset, Role, TableName, TopicFrom, event_id,
-};
+use relevo_core::outbox::adopt::{Adopt, KeyOrder, Mapping, Preset, Role, TableName, event_id};
 use relevo_stores::postgres::PostgresStore;
 use relevo_testkit::eventually;
 use relevo_testkit::services::{PostgresOptions, Proxy};
@@ -65,12 +63,69 @@ async fn a_table_without_one_says_that_it_does_not_know_the_order() {
     work.end().await;
 }
 
+/// On a server that keeps the time of every commit.
+async fn keeping_commit_times() -> Option<Database> {
+    Database::on(&PostgresOptions::new(15).setting("track_commit_timestamp", "on")).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_sequence_the_time_of_the_commit_tells_the_order_where_the_server_keeps_it() {
-    let options = PostgresOptions::new(15).setting("track_commit_timestamp", "on");
-    let Some(db) = Database::on(&options).await else { return };
+    let Some(db) = keeping_commit_times().await else { return };
     let mapping = smartedify(&db).await.without(Role::Sequence);
     keeps_the_order(&db, mapping).await;
+}
+
+/// Two rows of one key, one after the other.
+async fn two_rows(db: &Database) -> [Uuid; 2] {
+    let ids = [Uuid::now_v7(), Uuid::now_v7()];
+    for id in ids {
+        db.run(&insert(id, "k", "{}")).await;
+    }
+    ids
+}
+
+/// What came of them, with what the store says its order stands on.
+async fn relayed(db: &Database, mapping: Mapping) -> (Vec<Uuid>, String) {
+    let work = Work::begin(db.clone(), mapping, Sink::new()).await;
+    let notes = work.table.probe().await.unwrap().notes;
+    let order = notes.iter().find_map(|note| note.strip_prefix("order: ")).unwrap().to_owned();
+    let seen = work.sink.wait_for(2).await;
+    work.end().await;
+    (seen.iter().map(|seen| seen.id.parse().unwrap()).collect(), order)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_the_time_of_the_commit_a_row_that_its_owner_changes_comes_later_and_it_was_said() {
+    let Some(db) = keeping_commit_times().await else { return };
+    let mapping = smartedify(&db).await.without(Role::Sequence);
+    let [first, second] = two_rows(&db).await;
+    db.run(&format!("UPDATE outbox_events SET payload = '[]' WHERE id = '{first}'")).await;
+    let (came, order) = relayed(&db, mapping).await;
+    assert_eq!(came, [second, first], "this is what it is worth");
+    let stands_on = "is not set back and rows stay as they were inserted until they are claimed";
+    assert!(order.ends_with(stands_on), "{order}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequence_keeps_the_place_of_a_row_that_its_owner_changes() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    let [first, second] = two_rows(&db).await;
+    db.run(&format!("UPDATE outbox_events SET payload = '[]' WHERE id = '{first}'")).await;
+    assert_eq!(relayed(&db, mapping).await.0, [first, second]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequence_that_goes_down_turns_nothing_round() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    db.run(
+        "ALTER SEQUENCE outbox_events_position_seq INCREMENT -1 MINVALUE -9 MAXVALUE 9 RESTART 9",
+    )
+    .await;
+    let (came, order) = (two_rows(&db).await, relayed(&db, mapping).await);
+    assert_eq!(order.0, came);
+    assert!(order.1.starts_with("APPROXIMATE"), "{order:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -172,12 +227,11 @@ async fn a_lock_keeps_no_row_that_is_never_changed() {
 async fn a_table_that_a_user_may_not_read_does_not_keep_other_events_from_being_answered_for() {
     let Some(db) = database().await else { return };
     db.run("CREATE SCHEMA hidden; CREATE TABLE hidden.msgs (no int PRIMARY KEY, body text, sent timestamptz); INSERT INTO hidden.msgs VALUES (1, 'x')").await;
-    let mut mapping = Mapping::new(TableName::parse("hidden.msgs").unwrap())
+    let mapping = Mapping::new(TableName::parse("hidden.msgs").unwrap())
         .with(Role::Id, "no")
         .with(Role::Payload, "body")
         .with(Role::PublishedAt, "sent")
-        .without(Role::Topic);
-    mapping.topic = TopicFrom::Always("msgs".into());
+        .topic("msgs");
     db.adopt("events", mapping).await.unwrap();
     let role = format!("r{}", Uuid::new_v4().simple());
     db.run(&format!(
@@ -218,14 +272,68 @@ async fn a_row_inside_an_open_transaction_is_unknown_and_its_session_is_named() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sequence_of_which_sessions_take_many_numbers_tells_no_order() {
+async fn a_sequence_tells_the_order_only_if_it_goes_up_number_by_number() {
     let Some(db) = database().await else { return };
     let mapping = smartedify(&db).await;
-    db.run("ALTER SEQUENCE outbox_events_position_seq CACHE 20").await;
     let store = PostgresStore::connect(&db.url).await.unwrap();
+    for (setting, note) in [
+        ("CACHE 20", "(ALTER SEQUENCE ... CACHE 1)"),
+        ("CACHE 1 INCREMENT -1 MINVALUE -9", "(ALTER SEQUENCE ... INCREMENT 1)"),
+        ("INCREMENT 1 CYCLE", "or one that begins again"),
+    ] {
+        db.run(&format!("ALTER SEQUENCE outbox_events_position_seq {setting}")).await;
+        let verdict = store.judge_mapping(&mapping).await.unwrap();
+        assert!(matches!(verdict.order, KeyOrder::Approximate { .. }), "{setting}: {verdict:?}");
+        assert!(verdict.notes.iter().any(|it| it.contains(note)), "{setting}: {verdict:?}");
+    }
+    db.run("ALTER SEQUENCE outbox_events_position_seq NO CYCLE INCREMENT 3").await;
     let verdict = store.judge_mapping(&mapping).await.unwrap();
-    assert!(matches!(verdict.order, KeyOrder::Approximate { .. }), "{verdict:?}");
-    assert!(verdict.notes.iter().any(|note| note.contains("CACHE 1")), "{verdict:?}");
+    assert_eq!(verdict.order, KeyOrder::Sequence { column: "position".into() });
+    assert_eq!(verdict.notes, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_or_computed_of_a_sequences_numbers_has_another_order() {
+    let Some(db) = database().await else { return };
+    let mapping = smartedify(&db).await;
+    db.run(
+        r#"CREATE SEQUENCE "it's one"; ALTER TABLE outbox_events
+             ADD plain bigint DEFAULT nextval('"it''s one"'), ADD written text DEFAULT nextval('"it''s one"'),
+             ADD cast_to text DEFAULT nextval('"it''s one"')::text, ADD computed bigint DEFAULT -nextval('"it''s one"')"#,
+    )
+    .await;
+    let store = PostgresStore::connect(&db.url).await.unwrap();
+    for (column, sound) in
+        [("plain", true), ("written", false), ("cast_to", false), ("computed", false)]
+    {
+        let mapping = mapping.clone().with(Role::Sequence, column);
+        let verdict = store.judge_mapping(&mapping).await.unwrap();
+        assert_eq!(verdict.order.is_sound(), sound, "{column}: {verdict:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_makes_an_id_unique_only_if_it_is_of_the_id_alone() {
+    let Some(db) = database().await else { return };
+    db.run("CREATE TABLE msgs (tenant text, no bigint, body text, sent timestamptz)").await;
+    let mapping = Mapping::new(TableName::parse("msgs").unwrap())
+        .with(Role::Id, "no")
+        .with(Role::Payload, "body")
+        .with(Role::PublishedAt, "sent")
+        .topic("msgs");
+    let store = PostgresStore::connect(&db.url).await.unwrap();
+    for (index, problem) in [
+        ("(tenant) INCLUDE (no)", Some("no unique index has its column \"no\"")),
+        ("(tenant, no)", Some("its column \"no\" is unique only together with others")),
+        ("(no) WHERE sent IS NULL", Some("its column \"no\" is unique only together with others")),
+        ("(no) INCLUDE (tenant)", None),
+    ] {
+        db.run(&format!("CREATE UNIQUE INDEX ON msgs {index}")).await;
+        let problems = store.judge_mapping(&mapping).await.unwrap().problems;
+        assert_eq!(problems.len(), usize::from(problem.is_some()), "{index}: {problems:?}");
+        let told = problem.is_none_or(|problem| problems[0].starts_with(problem));
+        assert!(told, "{index}: {problems:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -241,8 +349,16 @@ async fn a_user_that_may_not_mark_is_told_so_before_anything_is_claimed() {
     let (before, after) = db.url.split_once("://").unwrap();
     let (_, host) = after.split_once('@').unwrap();
     let store = PostgresStore::connect(&format!("{before}://{role}:word@{host}")).await.unwrap();
-    let error = store.adopt("x", mapping).await.unwrap_err().to_string();
-    assert!(error.contains("lacks UPDATE"), "{error}");
+    let lacks = async |what: &str| {
+        let error = store.adopt("x", mapping.clone()).await.unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    };
+    lacks("lacks UPDATE, INSERT, DELETE: ").await;
+    db.run(&format!("GRANT ALL ON outbox_events TO {role}")).await;
+    let missing = "INSERT, DELETE ON \"public\".\"outbox_events_dlq\"";
+    lacks(&format!("lacks INSERT, DELETE: GRANT {missing}")).await;
+    db.run(&format!("GRANT {missing} TO {role}")).await;
+    store.adopt("x", mapping).await.unwrap();
     db.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 

@@ -8,7 +8,7 @@
 use super::{Database, NAME, Sink, Work, relay, smartedify};
 use relevo_core::Kind as ErrorKind;
 use relevo_core::dead_letters::{DeadFilter, DeadState};
-use relevo_core::outbox::adopt::{Preset, Role, TableName};
+use relevo_core::outbox::adopt::{Mapping, Preset, Role, Status, TableName};
 use relevo_testkit::eventually;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -311,21 +311,17 @@ pub async fn rows_that_must_not_be_changed_never_are_and_come_once(db: Database)
 
 pub async fn states_may_be_words_and_confirmed_rows_may_be_deleted(db: Database) {
     db.run("CREATE TABLE msgs (no int PRIMARY KEY, body text, state text NOT NULL DEFAULT 'NEW', why text)").await;
-    let mut mapping = relevo_core::outbox::adopt::Mapping::new(TableName::parse("msgs").unwrap())
+    let mapping = Mapping::new(TableName::parse("msgs").unwrap())
         .with(Role::Id, "no")
         .with(Role::Payload, "body")
         .with(Role::Error, "why")
-        .without(Role::Topic);
-    mapping.topic = relevo_core::outbox::adopt::TopicFrom::Always("msgs".into());
-    mapping.status = Some(relevo_core::outbox::adopt::Status {
-        column: "state".into(),
-        pending: vec!["NEW".into(), "RETRY".into()],
-        published: "it's sent".into(),
-        dead: Some("FAILED".into()),
-    });
+        .topic("msgs")
+        .content_type("text/plain")
+        .status(Status::new("state", ["NEW", "RETRY"], "it's sent").dead("FAILED"));
     db.run("INSERT INTO msgs (no, body, state) VALUES (1, 'a', 'NEW'), (2, 'bad', 'RETRY'), (3, 'c', 'HELD')").await;
     let work = Work::begin(db.clone(), mapping, Sink::refusing("bad", None)).await;
-    work.sink.wait_for(1).await;
+    let seen = &work.sink.wait_for(1).await[0];
+    assert_eq!((&*seen.topic, &*seen.headers), ("msgs", r#"{"content-type":"text/plain"}"#));
     counts(&db, "SELECT count(*) FROM msgs WHERE state = 'it''s sent' AND no = 1", 1).await;
     counts(
         &db,
@@ -337,8 +333,7 @@ pub async fn states_may_be_words_and_confirmed_rows_may_be_deleted(db: Database)
     work.end().await;
 
     db.run("CREATE TABLE queue (id int PRIMARY KEY, topic text, payload text); INSERT INTO queue VALUES (1, 'a.b', 'x')").await;
-    let mut mapping = relevo_core::outbox::adopt::Mapping::new(TableName::parse("queue").unwrap());
-    mapping.delete = true;
+    let mapping = Mapping::new(TableName::parse("queue").unwrap()).delete();
     let (table, _) = db.adopt("queue", mapping).await.unwrap();
     let sink = Arc::new(Sink::new());
     let running = start_other(table, &sink).await;

@@ -7,9 +7,7 @@
 
 use super::cases::{counts, insert};
 use super::{Database, NAME, Sink, config, relay, smartedify};
-use relevo_core::outbox::adopt::{
-    AdoptedTable, DeadTable, KeyFrom, Mapping, Role, Status, TableName, TopicFrom,
-};
+use relevo_core::outbox::adopt::{AdoptedTable, DeadTable, Mapping, Role, Status, TableName};
 use relevo_core::outbox::{MemberId, Store, Subscription};
 use relevo_core::relay::run::Running;
 use relevo_testkit::eventually;
@@ -222,8 +220,8 @@ fn strange(db: &Database, seed: u64) -> (String, Mapping) {
     };
     let q = |role: &str| format!("\"{}\"", word(role).replace('"', "\"\""));
     let (time, serial) = match db.is_postgres() {
-        true => ("timestamp", "bigserial"),
-        false => ("integer", "integer"),
+        true => ("timestamp", "bigserial PRIMARY KEY"),
+        false => ("integer", "integer PRIMARY KEY AUTOINCREMENT"),
     };
     let columns = format!(
         "{} bigint, {} text NOT NULL, {} text, {} {}, {} text NOT NULL DEFAULT '{}', {} smallint, {} {time}, {} varchar(10), {} {time}",
@@ -240,7 +238,7 @@ fn strange(db: &Database, seed: u64) -> (String, Mapping) {
         q("done"),
     );
     let sql = format!(
-        "CREATE TABLE {table} ({id} {serial} PRIMARY KEY, {columns});
+        "CREATE TABLE {table} ({id} {serial}, {columns});
          CREATE TABLE {dead} ({id} bigint PRIMARY KEY, {columns}, {died} {time} NOT NULL)",
         table = q("t"),
         dead = q("dead"),
@@ -263,17 +261,9 @@ fn strange(db: &Database, seed: u64) -> (String, Mapping) {
     ]
     .map(|(role, column)| (role, word(column)))
     .into();
-    mapping.topic = TopicFrom::Column { prefix: "strange.".into() };
-    mapping.key = KeyFrom::Column;
-    mapping.status = Some(Status {
-        column: word("state"),
-        pending: vec![word("new")],
-        published: word("gone"),
-        dead: None,
-    });
-    let columns = [(Role::ErrorAt, word("died"))].into();
-    mapping.dead_letters = Some(DeadTable { table: name("dead"), columns });
-    (sql, mapping)
+    let dead = DeadTable::new(name("dead")).with(Role::ErrorAt, word("died"));
+    let status = Status::new(word("state"), [word("new")], word("gone"));
+    (sql, mapping.topic_prefix("strange.").status(status).dead_letters(dead))
 }
 
 pub async fn a_table_of_strange_names_is_relayed_by_its_mapping_alone(db: Database) {

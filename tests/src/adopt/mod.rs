@@ -4,8 +4,8 @@
 //! - `harness`: brings an adopted table before the conformance suite of stores
 //! - `sink`: a broker that remembers and fails on request
 //! - `by_hand`: a broker whose answers a case gives itself
-//! - [`cases`]: what must hold on every database; [`chaos`]: what must hold while relays die; [`publishing`]: what must
-//!   hold while a row is on its way; [`why`]: what is said of rows
+//! - [`cases`]: what must hold on every database; [`chaos`]: what must hold while relays die; [`order`]: what the order of
+//!   a key stands on; [`publishing`]: what must hold while a row is on its way; [`why`]: what is said of rows
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
@@ -14,6 +14,7 @@ pub mod cases;
 pub mod chaos;
 mod database;
 mod harness;
+pub mod order;
 pub mod publishing;
 mod sink;
 pub mod why;

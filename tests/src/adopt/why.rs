@@ -10,9 +10,7 @@ use super::{Database, NAME, Sink, Work, smartedify};
 use relevo_core::EventId;
 use relevo_core::broker::Confirm;
 use relevo_core::dead_letters::{Answer, Operate, Why};
-use relevo_core::outbox::adopt::{
-    Adopt, AdoptedTable, Mapping, Role, Status, TableName, TopicFrom, event_id,
-};
+use relevo_core::outbox::adopt::{Adopt, AdoptedTable, Mapping, Role, Status, TableName, event_id};
 use relevo_core::outbox::{Beat, MemberId, Subscription};
 use relevo_stores::postgres::PostgresStore;
 use relevo_stores::sqlite::SqliteStore;
@@ -168,18 +166,11 @@ pub async fn a_row_that_its_owner_put_back_is_pending_again_whatever_the_log_say
 async fn numbered(db: &Database, rows: &str) -> Arc<dyn Operate> {
     db.run("CREATE TABLE msgs (no int PRIMARY KEY, body text, state text DEFAULT 'NEW')").await;
     db.run(rows).await;
-    let mut mapping = Mapping::new(TableName::parse("msgs").unwrap())
+    let mapping = Mapping::new(TableName::parse("msgs").unwrap())
         .with(Role::Id, "no")
         .with(Role::Payload, "body")
-        .without(Role::Topic);
-    mapping.topic = TopicFrom::Always("msgs".into());
-    let status = |dead: &str| Status {
-        column: "state".into(),
-        pending: vec!["NEW".into()],
-        published: "SENT".into(),
-        dead: Some(dead.into()),
-    };
-    mapping.status = Some(status("DEAD"));
+        .topic("msgs")
+        .status(Status::new("state", ["NEW"], "SENT").dead("DEAD"));
     let (table, operate) = db.adopt(NAME, mapping).await.unwrap();
     table.subscribe(&Subscription::new(NAME)).await.unwrap();
     sign_life(&table, "{}").await;
@@ -224,7 +215,7 @@ pub async fn of_very_many_rows_that_come_first_not_all_are_counted(db: Database)
     }
 }
 
-async fn rows_of(db: &Database) -> Arc<dyn Adopt> {
+pub(super) async fn rows_of(db: &Database) -> Arc<dyn Adopt> {
     match db.is_postgres() {
         true => Arc::new(PostgresStore::connect(&db.url).await.unwrap()),
         false => Arc::new(SqliteStore::open(&db.url).unwrap()),

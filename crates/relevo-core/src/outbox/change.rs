@@ -117,6 +117,11 @@ impl LaneChange {
         self.delivered > 0 || !self.only_moves()
     }
 
+    /// How many failed attempts it notes that will be tried again.
+    pub fn retried(&self) -> u64 {
+        self.parked.iter().filter(|key| key.attempts > 0).count() as u64
+    }
+
     /// True if the cursor is all that changes: a lost one only brings copies.
     pub fn only_moves(&self) -> bool {
         self.deaths.is_empty()
@@ -139,19 +144,30 @@ mod tests {
         LaneChange::moving(lane, 7, Position::default(), to)
     }
 
+    /// Its first event failed once.
+    fn parked() -> ParkKey {
+        ParkKey {
+            key: "k".into(),
+            attempts: 1,
+            deaths: 0,
+            retry_in: Some(Duration::ZERO),
+            class: ErrorClass::Transient,
+            error: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_failure_that_is_tried_again_counts_and_a_key_that_only_waits_does_not() {
+        let held = ParkKey { attempts: 0, retry_in: None, ..parked() };
+        let change = LaneChange { parked: vec![parked(), held], ..moving() };
+        assert_eq!((change.retried(), moving().retried()), (1, 0));
+    }
+
     #[test]
     fn a_change_that_tells_of_any_event_does_more_than_move_the_cursor() {
         let event =
             || EventRef { key: "k".into(), to: TickRef::default(), seq: 1, id: EventId::fresh() };
         let (class, error) = (ErrorClass::Transient, String::new);
-        let park = ParkKey {
-            key: "k".into(),
-            attempts: 1,
-            deaths: 0,
-            retry_in: None,
-            class,
-            error: error(),
-        };
         let death = Death { event: event(), attempts: 1, class, error: error() };
         let skip = Skip { event: event(), reason: String::new() };
         assert!(moving().only_moves() && !moving().is_at_stake());
@@ -160,7 +176,7 @@ mod tests {
             LaneChange { skips: vec![skip], ..moving() },
             LaneChange { settled: vec![event()], ..moving() },
             LaneChange { waiting: vec![event()], ..moving() },
-            LaneChange { parked: vec![park], ..moving() },
+            LaneChange { parked: vec![parked()], ..moving() },
             LaneChange { unparked: vec!["k".into()], ..moving() },
             LaneChange { replayed: vec![1], ..moving() },
         ] {

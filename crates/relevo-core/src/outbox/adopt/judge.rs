@@ -4,6 +4,9 @@ use super::shape::{ColumnShape, IndexShape, Sort, TableShape};
 use crate::error::{Error, Kind, Result, quoted};
 use serde::Serialize;
 
+/// What an order by numbers stands on.
+const NOBODY_NUMBERS: &str = "nobody gives a row a number of its own";
+
 /// In which order rows of one key are claimed, and what that is worth.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
@@ -16,7 +19,7 @@ pub enum KeyOrder {
     },
     /// By the time of the commit, which the server keeps.
     CommitTime,
-    /// By the number a row gets where only one transaction writes at a time.
+    /// By the number a row gets where only one transaction writes at a time, unless its INSERT gives it one.
     RowNumber,
     /// By a time or an id: two writers of one key that commit between two looks may be taken in the wrong order.
     Approximate {
@@ -35,17 +38,20 @@ impl KeyOrder {
     pub fn describe(&self) -> String {
         match self {
             Self::Sequence { column } => {
-                format!("kept per key: {column} is drawn from a sequence when a row is inserted")
+                format!(
+                    "kept per key: {column} is drawn from a sequence when a row is inserted, as long as \
+                     {NOBODY_NUMBERS}"
+                )
             }
             Self::CommitTime => {
-                "kept per key: by the time of the commit (track_commit_timestamp), as long as the \
-                                 server's clock is not set back"
+                "kept per key: by the time of the commit (track_commit_timestamp), as long as the server's clock is not \
+                 set back and rows stay as they were inserted until they are claimed"
                     .into()
             }
-            Self::RowNumber => {
-                "kept per key: one transaction writes at a time, rows are numbered as they come"
-                    .into()
-            }
+            Self::RowNumber => format!(
+                "kept per key: one transaction writes at a time, rows are numbered as they come, as long as \
+                 {NOBODY_NUMBERS}"
+            ),
             Self::Approximate { columns } => format!(
                 "APPROXIMATE, by {}: neither a time nor an id tells which of two transactions inserted first (now() is \
                  the transaction's start), so two writers of one key that commit between two looks may be delivered in \
@@ -139,28 +145,82 @@ fn problems(mapping: &Mapping, table: &TableShape) -> Vec<String> {
             problems.push(format!("it has no column {} ({role})", quoted(name)));
         }
     }
-    let id = mapping.column(Role::Id).unwrap_or_default();
-    let with_id = |unique: &[String]| unique.iter().any(|column| column == id);
-    if !table.indices.iter().any(|index| index.unique && with_id(&index.columns)) {
-        problems.push(format!(
-            "no unique index has its column {}: marking one row could mark another",
-            quoted(id)
-        ));
-    }
-    problems.extend(denied(mapping, table));
+    problems.extend(unknowable(mapping, table));
+    problems.extend(numbered_again(mapping, table));
+    problems.extend(lacking(table, |right| match right {
+        "SELECT" => true,
+        "UPDATE" => mapping.changes_rows(),
+        "DELETE" => deletes(mapping),
+        // A replayed dead letter goes back where it came from.
+        _ => mapping.dead_letters.is_some(),
+    }));
     problems.extend(generated(mapping, table));
     problems
 }
 
-/// What this user would have to be allowed.
-fn denied(mapping: &Mapping, table: &TableShape) -> Option<String> {
-    let needed = |right: &str| match right {
-        "SELECT" => true,
-        "UPDATE" => mapping.changes_rows(),
-        "DELETE" => mapping.delete || mapping.dead_letters.is_some(),
-        // A replayed dead letter goes back where it came from.
-        _ => mapping.dead_letters.is_some(),
-    };
+/// Does anything keep two rows from having the same id?
+#[derive(PartialEq)]
+enum Identity {
+    /// A unique index.
+    Alone,
+    /// A unique index of it and other columns, or of some rows.
+    Together,
+    Nothing,
+}
+
+fn identity(id: &str, table: &TableShape) -> Identity {
+    let alone = |index: &&IndexShape| index.columns == [id] && index.condition.is_none();
+    let with_id = |index: &&IndexShape| index.columns.iter().any(|column| column == id);
+    let unique = table.indices.iter().filter(|index| index.unique).filter(with_id);
+    let unique: Vec<&IndexShape> = unique.collect();
+    match unique.as_slice() {
+        [] => Identity::Nothing,
+        some if some.iter().any(alone) => Identity::Alone,
+        _ => Identity::Together,
+    }
+}
+
+/// Two rows of one id would make one event: the second would be taken for a copy, and marked with the first. Partitioned
+/// tables have no index of the id alone; UUIDs and the numbers of a sequence come once without.
+fn unknowable(mapping: &Mapping, table: &TableShape) -> Option<String> {
+    let id = mapping.column(Role::Id).unwrap_or_default();
+    let comes_once =
+        |column: &ColumnShape| column.sort == Sort::Uuid || column.sequence_step.is_some();
+    match identity(id, table) {
+        Identity::Alone => None,
+        Identity::Together if table.column(id).is_some_and(comes_once) => None,
+        Identity::Together => Some(format!(
+            "its column {} is unique only together with others, or for some rows: two rows of one id would be one event \
+             (give it a unique index of its own, numbers of a sequence, or UUIDs in a column of that type)",
+            quoted(id)
+        )),
+        Identity::Nothing => Some(format!(
+            "no unique index has its column {}: marking one row could mark another",
+            quoted(id)
+        )),
+    }
+}
+
+/// Does a row leave its table, when it is confirmed or has failed for good?
+fn deletes(mapping: &Mapping) -> bool {
+    mapping.delete || mapping.dead_letters.is_some()
+}
+
+/// An id that comes again makes an event that is taken for a copy of the first.
+fn numbered_again(mapping: &Mapping, table: &TableShape) -> Option<String> {
+    let id = mapping.column(Role::Id);
+    let again = table.row_number.as_ref().filter(|number| number.comes_again);
+    let again = again.filter(|number| id == Some(&*number.column) && deletes(mapping));
+    again.map(|number| {
+        format!(
+            "its column {} gives the numbers of deleted rows again, and rows are deleted: it needs AUTOINCREMENT",
+            quoted(&number.column)
+        )
+    })
+}
+
+/// Which of these rights this user would have to be given.
+fn lacking(table: &TableShape, needed: impl Fn(&str) -> bool) -> Option<String> {
     let denied: Vec<&str> =
         table.denied.iter().map(String::as_str).filter(|right| needed(right)).collect();
     let rights = denied.join(", ");
@@ -192,17 +252,54 @@ fn notes(mapping: &Mapping, table: &TableShape) -> Vec<String> {
             "rows that fail for good stay as they are; `relevo dead-letters list` has them with their reason".into(),
         );
     }
-    if let Some(column) = mapping.column(Role::Sequence).and_then(|name| table.column(name))
-        && !table.rows_are_in_commit_order
-    {
-        match column.sequence_step {
-            Some(1) => {}
-            Some(step) => notes.push(format!(
-                "sessions take {step} numbers of {} at once: it does not tell the order (ALTER SEQUENCE ... CACHE 1)",
-                column.name
-            )),
-            None => notes.push(format!("{} has no sequence: it does not tell the order", column.name)),
-        }
+    let sequence = mapping.column(Role::Sequence).and_then(|name| table.column(name));
+    let sequence = sequence.filter(|_| !table.rows_are_in_commit_order);
+    notes.extend(sequence.and_then(of_sequence));
+    notes.extend(of_numbers(mapping, table));
+    notes
+}
+
+/// Why a column that is named as the order is not.
+fn of_sequence(column: &ColumnShape) -> Option<String> {
+    let name = &column.name;
+    match column.sequence_step {
+        Some(1) => None,
+        Some(step @ 2..) => Some(format!(
+            "sessions take {step} numbers of {name} at once: it does not tell the order (ALTER SEQUENCE ... CACHE 1)"
+        )),
+        Some(_) => Some(format!(
+            "the numbers of {name} go down: it does not tell the order (ALTER SEQUENCE ... INCREMENT 1)"
+        )),
+        None => Some(format!(
+            "{name} has no sequence, or one that begins again: it does not tell the order"
+        )),
+    }
+}
+
+/// What numbers stand on that an INSERT may give.
+fn of_numbers(mapping: &Mapping, table: &TableShape) -> Vec<String> {
+    let id = mapping.column(Role::Id).unwrap_or_default();
+    let drawn = table.column(id).is_some_and(|column| column.sequence_step.is_some());
+    let mut notes = Vec::new();
+    if drawn && identity(id, table) == Identity::Together {
+        notes.push(format!(
+            "{id} is unique only together with others, or for some rows: two rows of one number would be one event, so \
+             let its sequence give it"
+        ));
+    }
+    let Some(number) = table.row_number.as_ref().filter(|_| table.rows_are_in_commit_order) else {
+        return notes;
+    };
+    let column = &number.column;
+    notes.push(format!(
+        "{column} is the number of its row, in whose order rows come: let SQLite give it, or give each a higher one than all \
+         before"
+    ));
+    if number.comes_again && column == id && !deletes(mapping) {
+        notes.push(format!(
+            "where the last rows are deleted, {column} gives their numbers again, and what is new is taken for a copy: \
+             AUTOINCREMENT keeps it from that"
+        ));
     }
     notes
 }
@@ -285,6 +382,8 @@ fn dead_table_problems(mapping: &Mapping, table: &TableShape, dead: &TableShape)
     if dead.column(id).is_none() {
         problems.push(format!("{} has no column {} to know a row by", dead.name, quoted(id)));
     }
+    // Whoever is replayed comes back from there, and one that dies again gives way to itself.
+    problems.extend(lacking(dead, |right| right != "UPDATE"));
     problems
 }
 

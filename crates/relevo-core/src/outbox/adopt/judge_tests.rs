@@ -42,13 +42,11 @@ fn marking() -> Mapping {
 }
 
 fn with_states(mapping: Mapping) -> Mapping {
-    let pending = vec!["NEW".into(), "it's".into()];
-    let status = Status { column: "state".into(), pending, published: "SENT".into(), dead: None };
-    Mapping { status: Some(status), ..mapping }
+    mapping.status(Status::new("state", ["NEW", "it's"], "SENT"))
 }
 
 fn deleting() -> Mapping {
-    Mapping { delete: true, ..plain() }
+    plain().delete()
 }
 
 fn all() -> TableShape {
@@ -64,13 +62,30 @@ fn only_an_order_by_times_or_ids_is_no_promise() {
     let sequence = KeyOrder::Sequence { column: "seq".into() };
     let approximate = KeyOrder::Approximate { columns: vec!["made_at".into(), "id".into()] };
     for (order, sound, says) in [
-        (sequence, true, "seq is drawn from a sequence"),
-        (KeyOrder::CommitTime, true, "track_commit_timestamp"),
-        (KeyOrder::RowNumber, true, "one transaction writes at a time"),
-        (approximate, false, "APPROXIMATE, by made_at, id:"),
+        (sequence, true, "kept per key: seq is drawn from a sequence"),
+        (
+            KeyOrder::CommitTime,
+            true,
+            "kept per key: by the time of the commit (track_commit_timestamp)",
+        ),
+        (KeyOrder::RowNumber, true, "kept per key: one transaction writes at a time"),
+        (approximate, false, "APPROXIMATE, by made_at, id: "),
     ] {
         assert_eq!(order.is_sound(), sound, "{order:?}");
-        assert!(order.describe().contains(says), "{}", order.describe());
+        assert!(order.describe().starts_with(says), "{}", order.describe());
+    }
+}
+
+#[test]
+fn what_an_order_stands_on_is_said_with_it() {
+    let numbers = "as long as nobody gives a row a number of its own";
+    let times = "as long as the server's clock is not set back and rows stay as they were inserted until they are claimed";
+    for (order, says) in [
+        (KeyOrder::Sequence { column: "seq".into() }, numbers),
+        (KeyOrder::RowNumber, numbers),
+        (KeyOrder::CommitTime, times),
+    ] {
+        assert!(order.describe().ends_with(says), "{}", order.describe());
     }
 }
 
@@ -101,6 +116,71 @@ fn a_row_must_be_known_by_a_unique_index() {
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(problems[0].starts_with("no unique index has its column \"id\""), "{problems:?}");
     }
+}
+
+const TOGETHER: &str = "its column \"id\" is unique only together with others, or for some rows";
+
+#[test]
+fn an_id_that_two_rows_may_have_is_refused_unless_ids_of_its_kind_come_once() {
+    let with_id = |indices: &[IndexShape], change: fn(&mut ColumnShape)| {
+        let mut shape = TableShape { indices: indices.to_vec(), ..all() };
+        change(&mut shape.columns[0]);
+        shape
+    };
+    let pair = index(&["topic", "id"], true, None);
+    let some = index(&["id"], true, Some("sent_at IS NULL"));
+    let alone = index(&["id"], true, None);
+    for indices in [&[pair.clone()][..], &[some.clone()], &[pair.clone(), some]] {
+        let told = problems(&plain(), &with_id(indices, |_| {}));
+        assert!(told.len() == 1 && told[0].starts_with(TOGETHER), "{told:?}");
+        let number = with_id(indices, |id| id.sort = Sort::Integer);
+        assert_eq!(problems(&plain(), &number).len(), 1);
+        let uuid = with_id(indices, |id| id.sort = Sort::Uuid);
+        assert_eq!(problems(&plain(), &uuid), [""; 0]);
+        assert_eq!(notes(&plain(), &uuid), notes(&plain(), &all()));
+        let drawn = with_id(indices, |id| id.sequence_step = Some(20));
+        assert_eq!(problems(&plain(), &drawn), [""; 0]);
+        let told = notes(&plain(), &drawn);
+        assert!(told.iter().any(|note| note.starts_with("id is unique only together")), "{told:?}");
+    }
+    let both = with_id(&[pair, alone], |id| id.sequence_step = Some(1));
+    assert_eq!(problems(&plain(), &both), [""; 0]);
+    assert_eq!(notes(&plain(), &both), notes(&plain(), &all()), "one of its own suffices");
+}
+
+/// The table in the order of its rows' numbers, which are in this column.
+fn numbered(column: &str, comes_again: bool) -> TableShape {
+    let row_number = Some(RowNumber { column: column.into(), comes_again });
+    TableShape { rows_are_in_commit_order: true, row_number, ..all() }
+}
+
+const IN_ORDER_OF: &str = " is the number of its row, in whose order rows come";
+const AGAIN: &str = "where the last rows are deleted, id gives their numbers again, and what is new is taken for a copy";
+
+#[test]
+fn a_number_that_an_insert_may_give_is_worth_a_note() {
+    let plainly = notes(&marking(), &all());
+    let more = |shape: &TableShape| notes(&marking(), shape)[plainly.len()..].to_vec();
+    let of = |column: &str| format!("{column}{IN_ORDER_OF}");
+    assert_eq!(more(&numbered("id", false)), [of("id")]);
+    assert_eq!(more(&numbered("seq", true)), [of("seq")], "its id is another column");
+    assert_eq!(more(&numbered("id", true)), [of("id"), AGAIN.to_owned()]);
+    let elsewhere = TableShape { rows_are_in_commit_order: false, ..numbered("id", true) };
+    assert_eq!(more(&elsewhere), [""; 0]);
+}
+
+#[test]
+fn an_id_that_comes_again_once_its_row_is_gone_is_refused_where_rows_go() {
+    let burying = || marking().dead_letters(name("shop.dead"));
+    for mapping in [deleting(), burying()] {
+        let told = problems(&mapping, &numbered("id", true));
+        assert!(told.len() == 1 && told[0].ends_with("it needs AUTOINCREMENT"), "{told:?}");
+        assert_eq!(problems(&mapping, &numbered("id", false)), [""; 0]);
+        assert_eq!(problems(&mapping, &numbered("seq", true)), [""; 0]);
+    }
+    assert_eq!(problems(&marking(), &numbered("id", true)), [""; 0], "a note does");
+    let told = notes(&burying(), &numbered("id", true));
+    assert!(!told.contains(&AGAIN.to_owned()), "not twice: {told:?}");
 }
 
 #[test]
@@ -164,8 +244,9 @@ fn a_sequence_that_tells_no_order_is_worth_a_note_unless_rows_tell_it() {
         }
         notes(&mapping, &shape)
     };
-    assert_eq!(of_step(None, false), ["seq has no sequence"]);
+    assert_eq!(of_step(None, false), ["seq has no sequence, or one that begins again"]);
     assert_eq!(of_step(Some(32), false), ["sessions take 32 numbers of seq at once"]);
+    assert_eq!(of_step(Some(-1), false), ["the numbers of seq go down"]);
     for (step, in_order) in [(Some(1), false), (None, true), (Some(32), true)] {
         assert_eq!(of_step(step, in_order), [""; 0], "{step:?} {in_order}");
     }
@@ -242,11 +323,14 @@ fn what_is_pending_is_said_as_sql() {
 
 /// What keeps rows from being moved into a table of dead letters that has these columns.
 fn burying(columns: Vec<ColumnShape>) -> Vec<String> {
-    let mut mapping = plain().dead_letters(name("shop.dead"));
-    mapping.dead_letters.as_mut().unwrap().columns.insert(Role::Error, "why".into());
     let mut dead = TableShape::named(name("shop.dead"));
     dead.columns = columns;
-    judge(&mapping, &all(), Some(&dead)).problems
+    burying_in(&dead)
+}
+
+fn burying_in(dead: &TableShape) -> Vec<String> {
+    let there = DeadTable::new(name("shop.dead")).with(Role::Error, "why");
+    judge(&plain().dead_letters(there), &all(), Some(dead)).problems
 }
 
 fn needed(name: &str) -> ColumnShape {
@@ -260,6 +344,22 @@ fn a_table_of_dead_letters_must_have_the_rows_id_and_what_it_is_said_to_have() {
     assert_eq!(told, ["shop.dead has no column \"id\" to know a row by"]);
     let told = burying(vec![column("id")]);
     assert_eq!(told, ["shop.dead has no column \"why\" (error)"]);
+}
+
+#[test]
+fn rows_must_be_allowed_to_go_to_the_table_of_dead_letters_and_to_come_back() {
+    let mut dead = TableShape::named(name("shop.dead"));
+    dead.columns = vec![column("id"), column("why")];
+    let denying = |rights: &[&str]| {
+        let denied = rights.iter().map(|right| (*right).to_owned()).collect();
+        burying_in(&TableShape { denied, ..dead.clone() })
+    };
+    assert_eq!(denying(&["UPDATE"]), [""; 0]);
+    for rights in ["SELECT", "INSERT", "DELETE", "SELECT, INSERT, DELETE"] {
+        let told = denying(&rights.split(", ").chain(["UPDATE"]).collect::<Vec<_>>());
+        let lacking = format!("this user lacks {rights}: GRANT {rights} ON \"shop\".\"dead\"");
+        assert_eq!(told, [lacking]);
+    }
 }
 
 #[test]

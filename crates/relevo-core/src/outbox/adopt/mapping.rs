@@ -95,6 +95,28 @@ pub struct Status {
     pub dead: Option<String>,
 }
 
+impl Status {
+    /// A column that says one of these words of rows to be relayed, and another one after the confirm.
+    pub fn new<W: Into<String>>(
+        column: impl Into<String>,
+        pending: impl IntoIterator<Item = W>,
+        published: impl Into<String>,
+    ) -> Self {
+        Self {
+            column: column.into(),
+            pending: pending.into_iter().map(Into::into).collect(),
+            published: published.into(),
+            dead: None,
+        }
+    }
+
+    /// It says so of a row that failed for good.
+    pub fn dead(mut self, word: impl Into<String>) -> Self {
+        self.dead = Some(word.into());
+        self
+    }
+}
+
 /// The owner's table of dead letters. Columns of the same name are copied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadTable {
@@ -102,6 +124,25 @@ pub struct DeadTable {
     pub table: TableName,
     /// Columns that only it has: error, error_class, error_at, attempts.
     pub columns: BTreeMap<Role, String>,
+}
+
+impl DeadTable {
+    /// A table that has no columns but those of the rows.
+    pub fn new(table: TableName) -> Self {
+        Self { table, columns: BTreeMap::new() }
+    }
+
+    /// Only it has a column of this role, called so.
+    pub fn with(mut self, role: Role, column: impl Into<String>) -> Self {
+        self.columns.insert(role, column.into());
+        self
+    }
+}
+
+impl From<TableName> for DeadTable {
+    fn from(table: TableName) -> Self {
+        Self::new(table)
+    }
 }
 
 /// What the columns of an existing outbox table mean. As JSON it lies beside the table, for whoever asks about a row
@@ -161,9 +202,39 @@ impl Mapping {
         self
     }
 
-    /// The owner's table of dead letters.
-    pub fn dead_letters(mut self, table: TableName) -> Self {
-        self.dead_letters = Some(DeadTable { table, columns: BTreeMap::new() });
+    /// Every row has this topic; no column tells it.
+    pub fn topic(mut self, topic: impl Into<String>) -> Self {
+        self.topic = TopicFrom::Always(topic.into());
+        self.without(Role::Topic)
+    }
+
+    /// This stands before the topic that the column of [`Role::Topic`] tells.
+    pub fn topic_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.topic = TopicFrom::Column { prefix: prefix.into() };
+        self
+    }
+
+    /// The payload is of this media type, whatever its column's type tells.
+    pub fn content_type(mut self, media_type: impl Into<String>) -> Self {
+        self.content_type = Some(media_type.into());
+        self
+    }
+
+    /// A column says in words what became of a row.
+    pub fn status(mut self, status: Status) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// A confirmed row is deleted rather than marked.
+    pub fn delete(mut self) -> Self {
+        self.delete = true;
+        self
+    }
+
+    /// The owner's table of dead letters: its name, or a [`DeadTable`] with columns that only it has.
+    pub fn dead_letters(mut self, table: impl Into<DeadTable>) -> Self {
+        self.dead_letters = Some(table.into());
         self
     }
 
@@ -241,19 +312,11 @@ mod tests {
 
     #[test]
     fn a_mapping_that_contradicts_itself_is_refused() {
-        let status = |pending: &[&str]| Status {
-            column: "state".into(),
-            pending: pending.iter().map(|state| (*state).to_owned()).collect(),
-            published: "SENT".into(),
-            dead: None,
-        };
+        let status = |pending: &[&str]| Status::new("state", pending.iter().copied(), "SENT");
         assert!(Mapping::new(table()).check().is_ok());
-        let mut both = Mapping::new(table()).with(Role::PublishedAt, "p");
-        both.delete = true;
-        let mut endless = Mapping::new(table());
-        endless.status = Some(status(&["NEW", "SENT"]));
-        let mut nothing = Mapping::new(table());
-        nothing.status = Some(status(&[]));
+        let both = Mapping::new(table()).with(Role::PublishedAt, "p").delete();
+        let endless = Mapping::new(table()).status(status(&["NEW", "SENT"]));
+        let nothing = Mapping::new(table()).status(status(&[]));
         let keys = Mapping::new(table()).with(Role::Key, "k").key_in_payload(["a"]);
         for wrong in [both, endless, nothing, keys, Mapping::new(table()).without(Role::Topic)] {
             assert_eq!(wrong.check().unwrap_err().kind(), Kind::UnfitTable, "{wrong:?}");

@@ -14,13 +14,12 @@ fn plain() -> Mapping {
 }
 
 fn with_states(dead: Option<&str>) -> Mapping {
-    let (column, pending) = ("state".into(), vec!["NEW".into()]);
-    let dead = dead.map(str::to_owned);
-    Mapping { status: Some(Status { column, pending, published: "SENT".into(), dead }), ..plain() }
+    let status = Status::new("state", ["NEW"], "SENT");
+    plain().status(dead.map_or(status.clone(), |word| status.dead(word)))
 }
 
 fn deleting() -> Mapping {
-    Mapping { delete: true, ..plain() }
+    plain().delete()
 }
 
 fn burying() -> Mapping {
@@ -67,13 +66,42 @@ fn rows_are_left_alone_only_where_nothing_is_to_be_written() {
 
 #[test]
 fn a_topic_that_is_always_the_same_needs_no_column_and_everything_else_still_does() {
-    let always = || Mapping { topic: TopicFrom::Always("t".into()), ..plain() };
-    assert!(always().without(Role::Topic).check().is_ok());
+    let always = || plain().topic("t");
+    assert_eq!(always().column(Role::Topic), None);
+    assert!(always().check().is_ok());
     for role in [Role::Id, Role::Payload] {
         let error = always().without(role).check().unwrap_err();
         assert_eq!(error.kind(), Kind::UnfitTable);
         assert!(error.message().contains(role.as_str()), "{error}");
     }
+}
+
+#[test]
+fn whatever_a_mapping_can_say_it_can_be_told_in_words() {
+    let dead = TableName::parse("dead").unwrap();
+    let told = plain()
+        .topic_prefix("shop.")
+        .content_type("avro/binary")
+        .status(Status::new("state", ["NEW", "RETRY"], "SENT").dead("FAILED"))
+        .dead_letters(DeadTable::new(dead.clone()).with(Role::ErrorAt, "died_at"));
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let status = Status {
+        column: "state".into(),
+        pending: words(&["NEW", "RETRY"]),
+        published: "SENT".into(),
+        dead: Some("FAILED".into()),
+    };
+    let columns = [(Role::ErrorAt, "died_at".to_owned())].into();
+    let meant = Mapping {
+        topic: TopicFrom::Column { prefix: "shop.".into() },
+        content_type: Some("avro/binary".into()),
+        status: Some(status),
+        dead_letters: Some(DeadTable { table: dead, columns }),
+        ..plain()
+    };
+    assert_eq!(told, meant);
+    assert!(plain().delete().delete && !plain().delete);
+    assert_eq!(plain().topic("t").topic, TopicFrom::Always("t".into()));
 }
 
 #[test]
@@ -201,6 +229,6 @@ fn bytes_of_which_nothing_is_known_get_no_media_type() {
     };
     assert_eq!(told(&plain(), "application/json").as_deref(), Some("application/json"));
     assert_eq!(told(&plain(), "application/octet-stream"), None);
-    let avro = Mapping { content_type: Some("avro/binary".into()), ..plain() };
+    let avro = plain().content_type("avro/binary");
     assert_eq!(told(&avro, "application/octet-stream").as_deref(), Some("avro/binary"));
 }

@@ -1,4 +1,4 @@
-use super::mapping::{Mapping, Role, TopicFrom};
+use super::mapping::{Mapping, Role};
 use super::names::TableName;
 
 /// Mappings of tables that are known.
@@ -51,10 +51,7 @@ impl Preset {
                 let dead = TableName { schema: mapping.table.schema.clone(), table: dead };
                 mapping.dead_letters(dead)
             }
-            Self::Debezium => {
-                mapping.topic = TopicFrom::Column { prefix: "outbox.event.".into() };
-                mapping
-            }
+            Self::Debezium => mapping.topic_prefix("outbox.event."),
         }
     }
 

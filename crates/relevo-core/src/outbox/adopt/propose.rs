@@ -1,5 +1,5 @@
 use super::judge::is_time;
-use super::mapping::{Mapping, Role, TopicFrom};
+use super::mapping::{Mapping, Role};
 use super::presets::Preset;
 use super::shape::{Sort, TableShape};
 
@@ -132,7 +132,7 @@ pub fn propose(table: &TableShape) -> (Mapping, Vec<String>) {
     }
     let mut notes = Vec::new();
     if mapping.column(Role::Topic).is_none() {
-        mapping.topic = TopicFrom::Always(table.name.table.to_lowercase());
+        mapping = mapping.topic(table.name.table.to_lowercase());
         notes.push(
             "no column looks like a topic: every event gets the table's name as its topic".into(),
         );

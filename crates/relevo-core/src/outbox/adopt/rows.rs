@@ -223,7 +223,7 @@ mod tests {
             content_type: "application/json",
             headers: None,
             correlation_id: Some("c-1".into()),
-            tenant: None,
+            tenant: Some("acme".into()),
             created_at: None,
             locked_by_others: locked,
         }
@@ -246,10 +246,24 @@ mod tests {
         assert_eq!((keys, harvest.held), (vec![Some("8")], 2));
         let event = &harvest.fit[0].event;
         assert_eq!(event.headers.get(header::CORRELATION_ID), Some("c-1"));
+        assert_eq!(event.headers.get(header::TENANT), Some("acme"));
         assert_eq!(event.headers.get(header::INBOX), Some("adopt:tickets"));
         let later = vec![row("4", "ticket.assigned", r#"{"ticketId": 7}"#, false)];
         let harvest = sort_out(&ticketflow(), "tickets", later, &mut held_keys);
         assert_eq!((harvest.fit.len(), harvest.held), (0, 1), "in the next claim, too");
+    }
+
+    #[test]
+    fn a_header_that_a_row_brings_itself_is_not_written_over_by_a_column() {
+        let headers = Some(r#"{"tenant": "umbrella"}"#.into());
+        let rows = vec![
+            RawRow { headers, ..row("1", "a", "{}", false) },
+            RawRow { tenant: None, ..row("2", "a", "{}", false) },
+        ];
+        let harvest = sort_out(&ticketflow(), "tickets", rows, &mut HashSet::new());
+        let of = |n: usize| harvest.fit[n].event.headers.get(header::TENANT);
+        assert_eq!((of(0), of(1)), (Some("umbrella"), None));
+        assert_eq!(harvest.fit[0].event.headers.get(header::CORRELATION_ID), Some("c-1"));
     }
 
     #[test]

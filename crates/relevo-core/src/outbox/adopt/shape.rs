@@ -35,7 +35,8 @@ pub struct ColumnShape {
     pub nullable: bool,
     /// The expression a missing value is computed by.
     pub default: Option<String>,
-    /// How many numbers a session takes from the column's sequence at once (`1`: each when it is needed).
+    /// How many numbers a session takes at once (`1`: each when it is needed) from the sequence that the column's values are
+    /// the numbers of; negative, where it goes down. A sequence that begins again is none.
     pub sequence_step: Option<i64>,
     /// Its value is always computed: nobody may write it.
     pub generated: bool,
@@ -52,6 +53,15 @@ pub struct IndexShape {
     pub condition: Option<String>,
 }
 
+/// The column that is a row's own number (SQLite's `INTEGER PRIMARY KEY`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowNumber {
+    /// Its name.
+    pub column: String,
+    /// Is the number of the last row given to another one, once that row is gone?
+    pub comes_again: bool,
+}
+
 /// A table as the database describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -62,8 +72,10 @@ pub struct TableShape {
     pub columns: Vec<ColumnShape>,
     /// Indices.
     pub indices: Vec<IndexShape>,
-    /// Rows are numbered in the order of their commits (SQLite's rowid).
+    /// Rows are numbered in the order of their commits (SQLite's rowid), where nobody gives them numbers.
     pub rows_are_in_commit_order: bool,
+    /// The column in which that number is seen, and may be given.
+    pub row_number: Option<RowNumber>,
     /// The server keeps the time of every commit.
     pub commit_times: bool,
     /// What this user may not do with it: `SELECT`, `UPDATE`, `DELETE`, `INSERT`.
@@ -78,6 +90,7 @@ impl TableShape {
             columns: Vec::new(),
             indices: Vec::new(),
             rows_are_in_commit_order: false,
+            row_number: None,
             commit_times: false,
             denied: Vec::new(),
         }

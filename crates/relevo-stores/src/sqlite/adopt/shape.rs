@@ -2,7 +2,7 @@
 
 use super::super::errors::{Sql, own};
 use relevo_core::Kind;
-use relevo_core::outbox::adopt::{ColumnShape, IndexShape, Sort, TableName, TableShape};
+use relevo_core::outbox::adopt::{ColumnShape, IndexShape, RowNumber, Sort, TableName, TableShape};
 use rusqlite::{OptionalExtension, Transaction};
 
 /// Reads what matters of a table; refuses one that is not there, or is none.
@@ -19,11 +19,30 @@ pub(super) fn read(tx: &Transaction<'_>, name: &TableName) -> Sql<TableShape> {
         return Err(own(Kind::UnfitTable, why).into());
     }
     let mut shape = TableShape::named(name.clone());
-    // One transaction writes at a time, and a row's number is higher than that of every row there is.
-    shape.rows_are_in_commit_order = !without_rowid;
     shape.columns = columns(tx, schema, &name.table)?;
+    shape.row_number = row_number(tx, schema, &name.table)?;
+    // One transaction writes at a time, and the number that SQLite gives a row is higher than that of every row there is.
+    let seen = shape.row_number.is_some() || !shape.columns.iter().any(hides_number);
+    shape.rows_are_in_commit_order = !without_rowid && seen;
     shape.indices = indices(tx, schema, &name.table)?;
     Ok(shape)
+}
+
+/// A column of this name stands in SQL where the row's number would.
+fn hides_number(column: &ColumnShape) -> bool {
+    column.name.eq_ignore_ascii_case("_rowid_")
+}
+
+/// The column that is the row's own number: an INTEGER PRIMARY KEY, which has no index of its own.
+fn row_number(tx: &Transaction<'_>, schema: &str, table: &str) -> Sql<Option<RowNumber>> {
+    let sql = "SELECT name, (SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?2) FROM pragma_table_xinfo(?2, ?1)
+                WHERE pk = 1 AND NOT EXISTS (SELECT 1 FROM pragma_index_list(?2, ?1) WHERE origin = 'pk')";
+    let found = tx.query_row(sql, (schema, table), |row| Ok((row.get(0)?, row.get(1)?)));
+    let found: Option<(String, Option<String>)> = found.optional()?;
+    Ok(found.map(|(column, sql)| {
+        let sql = sql.unwrap_or_default().to_ascii_uppercase();
+        RowNumber { column, comes_again: !sql.contains("AUTOINCREMENT") }
+    }))
 }
 
 fn missing(tx: &Transaction<'_>, schema: &str, name: &TableName) -> Sql<relevo_core::Error> {

@@ -115,7 +115,8 @@ impl<'m> Maker<'m> {
 
     fn order_by(&self) -> String {
         if self.table.rows_are_in_commit_order {
-            return "t._rowid_".into();
+            let seen = self.table.row_number.as_ref().map(|number| quoted_name(&number.column));
+            return format!("t.{}", seen.as_deref().unwrap_or("_rowid_"));
         }
         let roles = [Role::Sequence, Role::CreatedAt, Role::Id];
         let by = roles.iter().filter_map(|role| self.shape(*role).map(|_| self.value(*role)));
