@@ -1,13 +1,16 @@
 //! Connections that break under the relay and its handlers: nothing is lost and nothing takes effect twice.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says what it expects")]
 
-use relevo_core::Kind;
 use relevo_core::clock::Rng;
-use relevo_core::dead_letters::Operate;
-use relevo_core::event::Event;
+use relevo_core::dead_letters::{DeadFilter, Operate};
+use relevo_core::event::{Event, lane_of};
 use relevo_core::inbox::{Answer, Direct, Effect, Handler, Settled, TxDriver};
-use relevo_core::outbox::{LaneId, MemberId, Store, Subscription};
+use relevo_core::outbox::{
+    Beat, Claim, Death, EventRef, LaneChange, LaneId, LaneState, MemberId, PageRequest, Store,
+    Subscription,
+};
 use relevo_core::relay::run::{Destination, start};
+use relevo_core::{ErrorClass, Kind};
 use relevo_stores::postgres::{Deadpool, Options, PostgresStore, SqlxPostgres, TokioPostgres};
 use relevo_testkit::eventually;
 use relevo_testkit::services::{self, Postgres, PostgresOptions, Proxy};
@@ -414,5 +417,70 @@ fn what_was_done_of_a_parked_key_is_not_taken_back() {
         let running = relay(&world, "s", &script).await;
         assert_eq!(crashes_behind(1, &world, &server, &script).await, (1, 2));
         stop(running).await;
+    });
+}
+
+/// The store's own sessions do not wait for the disk either; whatever the case did last, the server dies right after it.
+fn committed_by_a_hasty_store(
+    case: impl AsyncFnOnce(&dyn Store),
+    stands: impl AsyncFnOnce(&dyn World),
+) {
+    on_a_server_that_writes_late(async |world, server| {
+        world.publish(vec![event("key", 0)]).await;
+        let store = world.store();
+        store.subscribe(&Subscription::new("s")).await.unwrap();
+        case(&*store).await;
+        server.kill9();
+        server.restart().unwrap();
+        stands(&*world.another().await).await;
+    });
+}
+
+const FRESH: i64 = 4711;
+
+/// One lane, and the token that it had.
+async fn take(store: &dyn Store, lane: u16) -> LaneState {
+    let member = MemberId("relay".into());
+    let beat = Beat { subscription: "s".into(), member: member.clone(), note: "{}".into() };
+    let fleet = store.beat(&beat).await.unwrap();
+    let seen = fleet.leases.iter().find(|lease| lease.lane == lane).unwrap().token;
+    let claim = Claim { lane, seen, fresh: FRESH };
+    store.take_lanes("s", &[claim], &member, 10).await.unwrap().remove(0).1
+}
+
+async fn owned(store: &dyn Store, lane: u16) -> Option<LaneState> {
+    let lane = LaneId { subscription: "s".into(), lane };
+    store.load_lane(&lane, FRESH, 10).await.unwrap()
+}
+
+/// Otherwise two owners would believe in one lane: the next one might be given the token that was taken back.
+#[test]
+fn a_take_over_is_not_taken_back() {
+    let lane = lane_of("key");
+    committed_by_a_hasty_store(
+        async |store| drop(take(store, lane).await),
+        async |world| assert!(owned(&*world.store(), lane).await.is_some(), "the old token again"),
+    );
+}
+
+async fn records_a_death(store: &dyn Store) {
+    let lane = LaneId { subscription: "s".into(), lane: lane_of("key") };
+    let before = take(store, lane.lane).await.position;
+    let request =
+        PageRequest { position: before, lanes: vec![lane.lane], max_rows: 10, max_bytes: 1 << 20 };
+    let page = store.read_page(&request).await.unwrap();
+    let (row, to) = (&page.rows[0], page.to.unwrap());
+    let at = EventRef { key: row.event.order_key(), to, seq: row.seq, id: row.event.id };
+    let mut change = LaneChange::moving(lane, FRESH, before, page.end);
+    let (class, error) = (ErrorClass::Poison, "no such order".into());
+    change.deaths.push(Death { event: at, attempts: 1, class, error });
+    store.record(&[change]).await.unwrap();
+}
+
+#[test]
+fn a_dead_letter_is_not_taken_back() {
+    committed_by_a_hasty_store(records_a_death, async |world| {
+        let letters = world.operate().dead_letters(&DeadFilter::default(), None, 10).await.unwrap();
+        assert_eq!(letters.len(), 1, "the event would be tried again");
     });
 }

@@ -50,7 +50,8 @@ async fn relay_with(url: &str, member: &str, connections: usize, handler: Slow) 
     config.lease = LEASE;
     config.batch = 1;
     config.concurrency = Some(connections);
-    let destination = Arc::new(Direct::new(driver, handler));
+    // It holds its transaction for longer than the lease, and idles.
+    let destination = Arc::new(Direct::new(driver, handler).idle_limit(LEASE * 8));
     let member = MemberId(member.into());
     run::start(Arc::new(store), Subscription::new("s"), config, destination, member).await.unwrap()
 }

@@ -25,6 +25,9 @@ pub use memory::MemoryWorld;
 pub use postgres::{PgHandlers, PostgresWorld};
 pub use sqlite::{SqliteHandlers, SqliteWorld};
 
+/// How long a handler's session may idle inside its transaction.
+const IDLE_LIMIT: Duration = Duration::from_secs(8);
+
 /// A `#[test]` for each case of a list, a function of this package's module `$cases`, each in a fresh world.
 #[doc(hidden)]
 #[macro_export]
@@ -102,8 +105,7 @@ pub struct Terms {
 
 impl From<RelayConfig> for Terms {
     fn from(relay: RelayConfig) -> Self {
-        let idle_limit = Duration::from_secs(8);
-        Self { relay, foreign: Foreign::default(), at_broker: None, idle_limit }
+        Self { relay, foreign: Foreign::default(), at_broker: None, idle_limit: IDLE_LIMIT }
     }
 }
 

@@ -1,5 +1,5 @@
 use super::effects::{DriverError, Effects};
-use super::{EffectRow, Scripted, Terms, World, consume_with};
+use super::{EffectRow, IDLE_LIMIT, Scripted, Terms, World, consume_with};
 use crate::script::Script;
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -121,6 +121,11 @@ impl Effects for SqlxPostgres {
     }
 }
 
+/// Leases of tests are so short that a session of a busy machine idles for longer; none is to be ended for that.
+fn direct<D: Effects>(driver: D, handler: Scripted) -> Arc<dyn Destination> {
+    Arc::new(Direct::new(driver, handler).idle_limit(IDLE_LIMIT))
+}
+
 #[async_trait]
 impl World for PostgresWorld {
     fn store(&self) -> Arc<dyn Store> {
@@ -134,11 +139,9 @@ impl World for PostgresWorld {
     fn destination(&self, script: &Script) -> Arc<dyn Destination> {
         let (pool, handler) = (self.store.pool().clone(), Scripted(script.clone()));
         match self.handlers {
-            PgHandlers::Sqlx => {
-                Arc::new(Direct::new(SqlxPostgres::new(self.sqlx.clone()), handler))
-            }
-            PgHandlers::TokioPostgres => Arc::new(Direct::new(TokioPostgres::new(pool), handler)),
-            PgHandlers::Deadpool => Arc::new(Direct::new(Deadpool::new(pool), handler)),
+            PgHandlers::Sqlx => direct(SqlxPostgres::new(self.sqlx.clone()), handler),
+            PgHandlers::TokioPostgres => direct(TokioPostgres::new(pool), handler),
+            PgHandlers::Deadpool => direct(Deadpool::new(pool), handler),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::journal::Journal;
 use crate::story::Line;
+use crate::worker::tripwire::UPKEEP;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
@@ -39,6 +40,12 @@ impl Told {
     /// Batches that were handed over and did not come back; each holds one lane.
     pub fn batches(&self) -> usize {
         self.open.len()
+    }
+
+    /// Is upkeep under way?
+    pub fn in_upkeep(&self) -> bool {
+        let [begun, ended] = UPKEEP.map(|what| self.met.get(what).copied().unwrap_or(0));
+        begun > ended
     }
 
     fn hear(&mut self, line: Line) {

@@ -271,3 +271,65 @@ async fn sigterm_at_random_moments_hands_an_adopted_table_on() {
     let name = "SIGTERM under an adopted table on SQLite";
     scenarios::terminations(&run, name, database, 4).await.unwrap().expect_clean();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upkeep_that_is_cut_short_again_and_again_loses_nothing_on_postgres() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let (name, database) = ("upkeep on PostgreSQL 15", on_postgres(&server).unwrap());
+    scenarios::upkeep(&common::run(38), name, database, 8).await.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upkeep_that_is_cut_short_again_and_again_loses_nothing_on_sqlite() {
+    let _turn = common::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (name, database) = ("upkeep on SQLite", on_sqlite(folder.path()));
+    scenarios::upkeep(&common::run(39), name, database, 6).await.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_order_is_kept_on_sqlite() {
+    let _turn = common::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (time, hold) = (common::seconds(5), Duration::from_millis(1500));
+    let (name, database) = ("commit order on SQLite", on_sqlite(folder.path()));
+    scenarios::commit_order(&common::run(40), name, database, time, hold)
+        .await
+        .unwrap()
+        .expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_file_that_is_at_work_goes_on_by_itself() {
+    let _turn = common::turn().await;
+    for (source, seed) in [(Source::Log, 41), (Source::Adopted, 42)] {
+        let (run, name) = (common::run(seed), format!("a copy of a file ({source:?})"));
+        for outcome in scenarios::restore_of_a_file(&run, &name, source).await.unwrap() {
+            outcome.expect_clean();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_and_sigterm_at_a_consumers_steps_lose_nothing_and_do_nothing_twice() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(15) else { return };
+    let database = on_postgres(&server).unwrap();
+    // Where it dies in its other steps, the kills of consumers show; the campaign comes to all of them.
+    let steps = ["begin", "savepoint", "handle", "undo", "seal"];
+    let name = "signals at steps of consumers on PostgreSQL 15";
+    let outcome =
+        scenarios::signals_at_steps_of_consumers(&common::run(43), name, database, &steps).await;
+    outcome.unwrap().expect_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_networks_of_consumers_lose_nothing_and_do_nothing_twice() {
+    let _turn = common::turn().await;
+    let Some(server) = common::server(18) else { return };
+    let (run, database) = (common::run(47), on_postgres(&server).unwrap());
+    let name = "network faults of consumers on PostgreSQL 18";
+    let outcome = scenarios::network_under_consumers(&run, name, &server, database, 1).await;
+    outcome.unwrap().expect_clean();
+}

@@ -149,3 +149,15 @@ async fn kills_of_consumers_lose_nothing_and_do_nothing_twice_on_sqlite() {
     let outcome = scenarios::consumers(&common::run(45), name, database, kills).await;
     outcome.unwrap().expect_clean();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_postgres_under_consumers_lose_nothing_and_do_nothing_twice() {
+    let _turn = common::turn().await;
+    let Some(server) = services::require(scenarios::server(15)) else { return };
+    let (run, kills) = (common::run(48), common::kills(3) as u64);
+    let (name, database) =
+        ("kills of PostgreSQL 15 under consumers", on_postgres(&server).unwrap());
+    let outcome =
+        scenarios::server_kills_under_consumers(&run, name, &server, database, kills).await;
+    outcome.unwrap().expect_clean();
+}

@@ -23,7 +23,8 @@ use tokio::time::Instant;
 pub struct Direct<D, H> {
     driver: D,
     handler: H,
-    idle_limit: Duration,
+    /// Set by hand; otherwise the lease of a batch tells.
+    idle_limit: Option<Duration>,
     pub(super) caution: Caution,
 }
 
@@ -76,14 +77,18 @@ impl From<Error> for Broken {
 impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     /// Hands events to `handler`, with transactions from `driver`.
     pub fn new(driver: D, handler: H) -> Self {
-        Self { driver, handler, idle_limit: Duration::from_secs(8), caution: Caution::default() }
+        Self { driver, handler, idle_limit: None, caution: Caution::default() }
     }
 
-    /// How long a session may idle inside the transaction before the server ends it (default 8 s).
-    /// Keep it below the lease: a stopped process must not hold row locks for longer.
+    /// How long a session may idle inside the transaction before the server ends it (default: four fifths of the
+    /// subscription's lease, 8 s). Keep it below the lease: a stopped process must not hold row locks for longer.
     pub fn idle_limit(mut self, limit: Duration) -> Self {
-        self.idle_limit = limit;
+        self.idle_limit = Some(limit);
         self
+    }
+
+    fn idle_limit_of(&self, batch: &Batch) -> Duration {
+        self.idle_limit.unwrap_or_else(|| batch.idle_limit())
     }
 
     /// One transaction for the batch; the fence is its last statement. Without savepoints (`careful`) nothing comes of it if
@@ -107,7 +112,7 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
         careful: bool,
         mut known: Option<Tried>,
     ) -> Result<Shared<Delivery>, Broken> {
-        let mut effect = Effect::new(&self.driver, slot, self.idle_limit);
+        let mut effect = Effect::new(&self.driver, slot, self.idle_limit_of(&batch));
         in_time(effect.tx()).await?;
         if mutant!(FenceFirst) {
             in_time(D::record(effect.tx().await?, &batch.staying())).await?;
@@ -218,7 +223,7 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
         batch: &Batch,
         index: usize,
     ) -> Result<Result<Delivery, Outcome>, Broken> {
-        let mut effect = Effect::new(&self.driver, slot, self.idle_limit);
+        let mut effect = Effect::new(&self.driver, slot, self.idle_limit_of(batch));
         if mutant!(FenceFirst) {
             in_time(D::record(effect.tx().await?, &batch.staying())).await?;
         }
@@ -251,7 +256,8 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
     ) -> Result<(), Broken> {
         // A slow handler that used no transaction still needs one to record in.
         in_time(effect.tx()).await?;
-        let idled = effect.open_for() >= self.idle_limit;
+        let limit = effect.idle_limit();
+        let idled = effect.open_for() >= limit;
         let gone = || Error::new(Kind::StoreFailed, "the transaction is gone");
         let mut tx = effect.into_open().ok_or_else(gone)?;
         let written = match in_time(D::record(&mut tx, change)).await {
@@ -262,13 +268,10 @@ impl<D: TxDriver, H: Handler<D>> Direct<D, H> {
             Kind::StoreFailed | Kind::TransactionConflict => {
                 Broken::Attempt(error.kind(), error.to_string())
             }
-            Kind::Unreachable if idled => {
-                let limit = self.idle_limit;
-                Broken::Attempt(
-                    Kind::HandlerTimeout,
-                    format!("the transaction stood idle for longer than {limit:?}"),
-                )
-            }
+            Kind::Unreachable if idled => Broken::Attempt(
+                Kind::HandlerTimeout,
+                format!("the transaction stood idle for longer than {limit:?}"),
+            ),
             _ => Broken::Store(error),
         })
     }

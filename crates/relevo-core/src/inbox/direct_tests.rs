@@ -19,6 +19,8 @@ struct Seen {
     fails: Vec<(&'static str, Kind)>,
     /// How long a savepoint takes.
     savepoint_takes: Duration,
+    /// How long sessions may idle, as transactions began.
+    idle_limits: Vec<Duration>,
 }
 
 /// A transaction of it may be held open for so many milliseconds.
@@ -66,7 +68,8 @@ impl<const HOLD: u64> TxDriver for Scripted<HOLD> {
         self.step(if conn.is_some() { "distrust it" } else { "distrust all" }).unwrap();
     }
 
-    async fn begin<'c>(&'c self, _: &'c mut (), _: Duration) -> Result<Self> {
+    async fn begin<'c>(&'c self, _: &'c mut (), idle_limit: Duration) -> Result<Self> {
+        self.0.lock().unwrap().idle_limits.push(idle_limit);
         self.step("begin").map(|()| self.clone())
     }
 
@@ -213,10 +216,13 @@ fn lane() -> (LaneId, Token) {
 }
 
 fn page(keys: &[&str]) -> Batch {
+    page_under(RelayConfig::default(), keys)
+}
+
+fn page_under(config: RelayConfig, keys: &[&str]) -> Batch {
     let items = keys.iter().enumerate().map(item).collect();
     let (start, end) = (Position::default(), Position::at(TO));
-    let config = Arc::new(RelayConfig::default());
-    Batch::page(lane(), start, end, items, |_| false, config, Rng::seeded(1))
+    Batch::page(lane(), start, end, items, |_| false, Arc::new(config), Rng::seeded(1))
 }
 
 fn put_back(key: &str) -> Batch {
@@ -480,4 +486,21 @@ fn a_handler_records_in_its_own_transaction_and_a_slow_one_shares_none() {
     assert!(!direct(true).shares_transactions());
     let described = direct(false).describe();
     assert!(described.starts_with("handler ") && described.ends_with("Works"), "{described}");
+}
+
+#[tokio::test]
+async fn a_session_may_idle_for_less_than_the_lease_unless_it_is_told_otherwise() {
+    let driver = Scripted::<120_000>::default();
+    let store: Arc<dyn Store> = Arc::new(Apart(driver.clone()));
+    let of_lease = |lease, keys: &[&str]| {
+        let lease = Duration::from_secs(lease);
+        page_under(RelayConfig { lease, ..RelayConfig::default() }, keys)
+    };
+    let by_lease = Direct::new(driver.clone(), Works::default());
+    for (lease, keys) in [(10, &["a", "b"][..]), (5, &["a", "b"]), (5, &["a"])] {
+        by_lease.deliver(&store, of_lease(lease, keys)).await;
+    }
+    let by_hand = Direct::new(driver.clone(), Works::default()).idle_limit(Duration::from_secs(9));
+    by_hand.deliver(&store, of_lease(5, &["a"])).await;
+    assert_eq!(driver.0.lock().unwrap().idle_limits, [8, 4, 4, 9].map(Duration::from_secs));
 }

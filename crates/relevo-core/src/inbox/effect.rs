@@ -149,6 +149,11 @@ impl<'c, D: TxDriver> Effect<'c, D> {
         self.trouble.as_ref().map(|(kind, text)| Error::new(*kind, text.clone()))
     }
 
+    /// How long its session may idle inside the transaction.
+    pub(crate) fn idle_limit(&self) -> Duration {
+        self.idle_limit
+    }
+
     /// How long the transaction has been open.
     pub(crate) fn open_for(&self) -> Duration {
         self.opened.borrow().map_or(Duration::ZERO, |opened| opened.elapsed())

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 /// How many there are.
-const QUEUES: usize = 4;
+const QUEUES: usize = 12;
 /// So many messages may be unsettled in one consumer's hands.
 const UNSETTLED: usize = 60;
 /// A consumer that has said nothing for so long is taken for dead.

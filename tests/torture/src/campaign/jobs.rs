@@ -17,6 +17,7 @@ pub(super) enum Job {
     SleeperWithALock,
     ZombieSteps,
     Steps,
+    Upkeep,
     Network,
     Conflicts,
     DiskFull,
@@ -53,10 +54,17 @@ pub(super) enum Job {
     SqliteAdoptedDiskFull,
     SqliteAdoptedRolling,
     Consumers,
+    ConsumerSteps,
+    ConsumerServerKills,
+    ConsumerNetwork,
+    SqliteUpkeep,
+    SqliteCommitOrder,
+    SqliteRestore,
     SqliteConsumers,
+    SqliteConsumerSteps,
 }
 
-pub(super) const ON_SQLITE: [Job; 15] = [
+pub(super) const ON_SQLITE: [Job; 19] = [
     Job::SqliteKills,
     Job::SqliteTerminations,
     Job::SqliteZombies,
@@ -71,10 +79,14 @@ pub(super) const ON_SQLITE: [Job; 15] = [
     Job::SqliteAdoptedBusy,
     Job::SqliteAdoptedDiskFull,
     Job::SqliteAdoptedRolling,
+    Job::SqliteUpkeep,
+    Job::SqliteCommitOrder,
+    Job::SqliteRestore,
     Job::SqliteConsumers,
+    Job::SqliteConsumerSteps,
 ];
 
-pub(super) const ON_POSTGRES: [Job; 30] = [
+pub(super) const ON_POSTGRES: [Job; 34] = [
     Job::Kills,
     Job::ServerKills,
     Job::AsynchronousServerKills,
@@ -83,6 +95,7 @@ pub(super) const ON_POSTGRES: [Job; 30] = [
     Job::SleeperWithALock,
     Job::ZombieSteps,
     Job::Steps,
+    Job::Upkeep,
     Job::Network,
     Job::Conflicts,
     Job::DiskFull,
@@ -105,6 +118,9 @@ pub(super) const ON_POSTGRES: [Job; 30] = [
     Job::AdoptedPromotion,
     Job::AdoptedRolling,
     Job::Consumers,
+    Job::ConsumerSteps,
+    Job::ConsumerServerKills,
+    Job::ConsumerNetwork,
 ];
 
 /// One scenario, on a server or a file of its own.
@@ -114,8 +130,21 @@ pub(super) async fn perform(job: Job, major: u16, name: &str, run: &Run) -> Resu
         return perform_on_postgres(job, &server, name, run).await;
     }
     let folder = tempfile::tempdir()?;
-    let database = on_sqlite(folder.path());
-    let outcome = match job {
+    Ok(match job {
+        Job::SqliteRestore => {
+            let mut outcomes = Vec::new();
+            for source in [Source::Log, Source::Adopted] {
+                let name = format!("{name} ({source:?})");
+                outcomes.extend(scenarios::restore_of_a_file(run, &name, source).await?);
+            }
+            outcomes
+        }
+        _ => vec![perform_on_sqlite(job, on_sqlite(folder.path()), name, run).await?],
+    })
+}
+
+async fn perform_on_sqlite(job: Job, database: Database, name: &str, run: &Run) -> Result<Outcome> {
+    match job {
         Job::SqliteKills => scenarios::kills(run, name, database, 100).await,
         Job::SqliteTerminations => scenarios::terminations(run, name, database, 30).await,
         Job::SqliteZombies => scenarios::zombies(run, name, database, 10).await,
@@ -138,9 +167,19 @@ pub(super) async fn perform(job: Job, major: u16, name: &str, run: &Run) -> Resu
             scenarios::rolling_schema(run, name, adopting(run, database)).await
         }
         Job::SqliteConsumers => scenarios::consumers(run, name, database, 60).await,
+        Job::SqliteConsumerSteps => consumer_steps(run, name, database).await,
+        Job::SqliteUpkeep => scenarios::upkeep(run, name, database, 40).await,
+        Job::SqliteCommitOrder => {
+            let (time, hold) = (Duration::from_secs(30), Duration::from_secs(3));
+            scenarios::commit_order(run, name, database, time, hold).await
+        }
         _ => scenarios::outside(run, name, database, 60).await,
-    };
-    Ok(vec![outcome?])
+    }
+}
+
+async fn consumer_steps(run: &Run, name: &str, database: Database) -> Result<Outcome> {
+    let steps = scenarios::every_step_of_consumers();
+    scenarios::signals_at_steps_of_consumers(run, name, database, &steps).await
 }
 
 async fn busy(run: &Run, name: &str, database: Database) -> Result<Outcome> {
@@ -172,14 +211,37 @@ async fn perform_on_postgres(
         Job::CommitOrder => commit_order(run, name, on_postgres(server)?).await,
         Job::Outside => scenarios::outside(run, name, on_postgres(server)?, 60).await,
         Job::Adopted => scenarios::adopted(run, name, on_postgres(server)?, 60).await,
-        Job::Consumers => scenarios::consumers(run, name, on_postgres(server)?, 80).await,
+        Job::Upkeep => scenarios::upkeep(run, name, on_postgres(server)?, 60).await,
         Job::Rolling => scenarios::rolling_schema(run, name, on_postgres(server)?).await,
         Job::Promotion => scenarios::promoted_under_relays(run, name, server, Source::Log).await,
         Job::Restore => return restore(run, name, server, Source::Log).await,
         Job::AdoptedRestore => return restore(run, name, server, Source::Adopted).await,
+        Job::Consumers | Job::ConsumerSteps | Job::ConsumerServerKills | Job::ConsumerNetwork => {
+            perform_with_consumers(job, server, name, run).await
+        }
         _ => perform_adopted(job, server, name, run).await,
     };
     Ok(vec![outcome?])
+}
+
+/// By way of a broker, and back by consumers.
+async fn perform_with_consumers(
+    job: Job,
+    server: &Postgres,
+    name: &str,
+    run: &Run,
+) -> Result<Outcome> {
+    let database = on_postgres(server)?;
+    match job {
+        Job::ConsumerSteps => consumer_steps(run, name, database).await,
+        Job::ConsumerServerKills => {
+            scenarios::server_kills_under_consumers(run, name, server, database, 15).await
+        }
+        Job::ConsumerNetwork => {
+            scenarios::network_under_consumers(run, name, server, database, 3).await
+        }
+        _ => scenarios::consumers(run, name, database, 80).await,
+    }
 }
 
 /// What is done to the log is done to a table of somebody else's too.

@@ -29,6 +29,16 @@ pub(crate) const NEXT_SQLITE: &str = "
     ALTER TABLE relevo_cursor ADD COLUMN note TEXT DEFAULT 'next';
     CREATE TABLE relevo_of_the_next_version (n INTEGER PRIMARY KEY);";
 
+/// Rows of a segment where the log is kept short.
+const SMALL_SEGMENT: i64 = 100;
+
+/// A store whose new segments have a few rows.
+pub(crate) fn postgres_in_small_segments(url: &str) -> Result<PostgresStore> {
+    let mut options = relevo::postgres::Options::default();
+    options.segment_rows = Some(SMALL_SEGMENT);
+    Ok(PostgresStore::open(url, options)?)
+}
+
 /// The store as the next version has it.
 pub(crate) fn next_postgres(url: &str) -> Result<PostgresStore> {
     let mut options = relevo::postgres::Options::default();
@@ -56,7 +66,12 @@ impl Database {
 
     /// Makes Relevo's tables and the application's.
     pub async fn create(&self) -> Result<()> {
-        self.operate().await?.migrate().await?;
+        match self {
+            Self::Postgres(database) if database.small_segments => {
+                postgres_in_small_segments(&database.url)?.migrate().await?
+            }
+            _ => self.operate().await?.migrate().await?,
+        };
         match self {
             Self::Postgres(database) => database.create().await,
             Self::Sqlite(database) => database.create(),
@@ -146,6 +161,22 @@ impl Database {
         };
         *adopted = Some(Arc::new(table));
         self
+    }
+
+    /// The same database, whose first segments have a few rows. (SQLite has no segments.)
+    pub fn in_small_segments(mut self) -> Self {
+        if let Self::Postgres(database) = &mut self {
+            database.small_segments = true;
+        }
+        self
+    }
+
+    /// How many rows the log has, and how many numbers were drawn for it.
+    pub async fn log_length(&self) -> Result<(i64, i64)> {
+        match self {
+            Self::Postgres(database) => database.log_length().await,
+            Self::Sqlite(database) => database.log_length(),
+        }
     }
 
     /// Which events the owner of the adopted table sees so; `None` where the table has no word for it.

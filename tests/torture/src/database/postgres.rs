@@ -37,6 +37,8 @@ pub struct PostgresDatabase {
     session: Arc<Mutex<Option<Arc<Client>>>>,
     /// The outbox table of somebody else's that is relayed instead of the log.
     pub(super) adopted: Option<Arc<Table>>,
+    /// The log's first segments have a few rows.
+    pub(super) small_segments: bool,
 }
 
 impl std::fmt::Debug for PostgresDatabase {
@@ -48,7 +50,7 @@ impl std::fmt::Debug for PostgresDatabase {
 impl PostgresDatabase {
     /// The database at `url`.
     pub fn new(url: String) -> Self {
-        Self { url, session: Arc::default(), adopted: None }
+        Self { url, session: Arc::default(), adopted: None, small_segments: false }
     }
 
     /// The same database where it has moved to.
@@ -136,6 +138,11 @@ impl PostgresDatabase {
     pub(super) async fn applied_of(&self, ids: &[Uuid]) -> Result<HashSet<Uuid>> {
         let rows = self.query("SELECT id FROM effect WHERE id = ANY($1)", &[&ids]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    pub(super) async fn log_length(&self) -> Result<(i64, i64)> {
+        let rows = self.number("SELECT count(*) FROM relevo.outbox", &[]).await?;
+        Ok((rows, self.number("SELECT relevo.last_seq()", &[]).await?))
     }
 
     /// Every transaction that left its row.

@@ -6,6 +6,7 @@ use anyhow::Result;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, TransactionBehavior};
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -44,7 +45,9 @@ impl SqliteDatabase {
     pub(super) fn create(&self) -> Result<()> {
         let connection = self.connect()?;
         connection.execute_batch(TABLES)?;
-        if let Some(table) = &self.adopted {
+        if let Some(table) = &self.adopted
+            && !has(&connection, table)?
+        {
             connection.execute_batch(table.statements())?;
         }
         for number in 0..KEYS {
@@ -91,6 +94,19 @@ impl SqliteDatabase {
         Ok(applied)
     }
 
+    pub(super) fn log_length(&self) -> Result<(i64, i64)> {
+        let sql = "SELECT (SELECT count(*) FROM relevo_outbox),
+                          COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'relevo_outbox'), 0)";
+        Ok(self.connect()?.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?)
+    }
+
+    /// Makes a copy of the whole file while others are at work, as backups do.
+    pub fn copy_into(&self, file: &Path) -> Result<Self> {
+        let file = file.display().to_string();
+        self.connect()?.execute("VACUUM INTO ?1", [&file])?;
+        Ok(Self { url: format!("sqlite:{file}"), adopted: self.adopted.clone() })
+    }
+
     pub(super) fn business(&self) -> Result<HashSet<Uuid>> {
         let connection = self.connect()?;
         let mut statement = connection.prepare("SELECT tx FROM business")?;
@@ -120,6 +136,12 @@ impl SqliteDatabase {
         }
         Ok(open.commit()?)
     }
+}
+
+/// A copy has its tables already.
+fn has(connection: &Connection, table: &Table) -> Result<bool> {
+    let sql = "SELECT count(*) > 0 FROM sqlite_master WHERE type = 'table' AND name = ?1";
+    Ok(connection.query_row(sql, [&table.mapping().table.table], |row| row.get(0))?)
 }
 
 fn uuid(row: &Row<'_>, column: usize) -> rusqlite::Result<Uuid> {

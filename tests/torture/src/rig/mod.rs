@@ -1,10 +1,12 @@
 //! One run: a database, processes on it, the journal beside them, and the verdict at the end.
 //!
 //! - `probes`: how long until every lane is at work again
+//! - `workers`: processes that are started, killed and asked to end
 //! - `finish`: coming to rest, and the verdict
 
 mod finish;
 mod probes;
+mod workers;
 
 use crate::broker::Broker;
 use crate::check::Applied;
@@ -12,7 +14,8 @@ use crate::database::Database;
 use crate::journal::Journal;
 use crate::process::Process;
 use crate::report::Figures;
-use crate::worker::{Broken, tripwire::Tripwire};
+use crate::worker::Broken;
+use crate::worker::tripwire::{OF_SHARED_TRANSACTIONS, Tripwire};
 use anyhow::{Context, Result, ensure};
 use relevo_core::clock::Rng;
 use std::collections::{BTreeMap, HashSet};
@@ -21,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uuid::Uuid;
+use workers::wait_ready;
 
 /// The lease of all workers.
 pub const LEASE: Duration = Duration::from_secs(1);
@@ -65,6 +69,12 @@ impl Relays {
         self.args.extend([name.to_owned(), value.to_string()]);
         self
     }
+
+    /// One that is wrong on purpose is wrong in its own way, and some steps no slow handler comes to.
+    fn may_be_slow(&self) -> bool {
+        let shared = |trip: &Tripwire| OF_SHARED_TRANSACTIONS.contains(&trip.step.as_str());
+        self.broken.is_none() && !self.trip.as_ref().is_some_and(shared)
+    }
 }
 
 /// A run under way.
@@ -94,6 +104,8 @@ pub struct Rig {
     /// Decides everything that is left to chance.
     pub rng: Rng,
     started: u32,
+    /// Relays and consumers among them.
+    workers: u32,
     probed: i64,
     /// Events that a database which is a copy does not know any more: that they were sent is not its fault.
     lost_with_copy: HashSet<Uuid>,
@@ -129,6 +141,7 @@ impl Rig {
             problems: Vec::new(),
             rng: Rng::seeded(run.seed),
             started: 0,
+            workers: 0,
             probed: 0,
             lost_with_copy: HashSet::new(),
             patience: RECOVERY_LIMIT,
@@ -177,93 +190,6 @@ impl Rig {
 
     fn journal(&self) -> MutexGuard<'_, Journal> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn spawn(&mut self, kind: &str, args: Vec<String>) -> Result<Process> {
-        self.started += 1;
-        let name = format!("{kind}-{}", self.started);
-        let mut all = vec![if kind == "writer" { kind } else { "relay" }.to_owned()];
-        all.extend(args);
-        if kind != "writer" {
-            all.extend(["--member".to_owned(), name.clone()]);
-        }
-        Process::start(&self.run.program, &name, &all, self.folder.path(), &self.journal)
-    }
-
-    /// Starts a relay without waiting for it.
-    pub fn spawn_relay(&mut self, how: &Relays) -> Result<Process> {
-        let url = how.url.clone().unwrap_or_else(|| self.database.url().to_owned());
-        let mut args = vec!["--store".to_owned(), url];
-        if let Some(trip) = &how.trip {
-            args.extend(["--trip".to_owned(), trip.to_string()]);
-        }
-        if let Some(broken) = how.broken {
-            args.extend(["--broken".to_owned(), value_name(broken)]);
-        }
-        if let Some(broker) = &self.outside {
-            args.extend(["--outside".to_owned(), broker.address().to_owned()]);
-        }
-        args.extend(self.adopting());
-        args.extend(how.args.clone());
-        self.spawn("relay", args)
-    }
-
-    fn adopting(&self) -> Vec<String> {
-        let file = |file: &PathBuf| ["--adopt".to_owned(), file.display().to_string()];
-        self.adopts.iter().flat_map(file).collect()
-    }
-
-    /// Starts a consumer without waiting for it.
-    pub fn spawn_consumer(&mut self, how: &Relays) -> Result<Process> {
-        let broker = self.outside.clone().context("there is nothing to consume from")?;
-        let mut args = vec!["--store".to_owned(), self.database.url().to_owned()];
-        args.extend(["--consume".to_owned(), broker.address().to_owned()]);
-        if let Some(trip) = &how.trip {
-            args.extend(["--trip".to_owned(), trip.to_string()]);
-        }
-        if let Some(broken) = how.broken {
-            args.extend(["--broken".to_owned(), value_name(broken)]);
-        }
-        args.extend(how.args.clone());
-        self.spawn("consumer", args)
-    }
-
-    /// Starts consumers and waits until they work.
-    pub fn start_consumers(&mut self, count: usize, how: &Relays) -> Result<()> {
-        for _ in 0..count {
-            let consumer = self.spawn_consumer(how)?;
-            self.consumers.push(consumer);
-        }
-        wait_ready(&self.consumers)
-    }
-
-    /// Starts relays and waits until they work.
-    pub fn start_relays(&mut self, count: usize, how: &Relays) -> Result<()> {
-        for _ in 0..count {
-            let relay = self.spawn_relay(how)?;
-            self.relays.push(relay);
-        }
-        wait_ready(&self.relays)
-    }
-
-    /// Starts a process with so many writers in it; `args` as on its command line.
-    pub fn start_writers(&mut self, writers: u64, args: &[&str]) -> Result<()> {
-        let url = self.database.url().to_owned();
-        self.start_writers_at(&url, writers, args)
-    }
-
-    /// Like [`Self::start_writers`], by another way to the database.
-    pub fn start_writers_at(&mut self, url: &str, writers: u64, args: &[&str]) -> Result<()> {
-        let seed = self.rng.next_u64() >> 32;
-        let mut all: Vec<String> =
-            ["--store", url, "--writers", &writers.to_string(), "--seed", &seed.to_string()]
-                .map(str::to_owned)
-                .into();
-        all.extend(self.adopting());
-        all.extend(args.iter().map(ToString::to_string));
-        let writer = self.spawn("writer", all)?;
-        self.writers.push(writer);
-        Ok(())
     }
 
     /// Waits until every relay works and has caught up, and for as long as they need to know each other. Until a take-over
@@ -322,40 +248,6 @@ impl Rig {
         tokio::time::sleep(time).await;
     }
 
-    /// Kills a relay at a random moment with work in flight, and starts another in its place. Answers when it died.
-    pub fn kill_relay(&mut self, how: &Relays) -> Result<Instant> {
-        let victim = self.below(self.relays.len() as u64) as usize;
-        let delay = Duration::from_micros(self.below(8000));
-        let died = kill_in_flight(&mut self.relays[victim], delay, &mut self.figures);
-        self.figures.fault("kill -9 of a relay");
-        self.relays[victim] = self.spawn_relay(how)?;
-        Ok(died)
-    }
-
-    /// Kills a consumer at a random moment with messages in hand, and starts another in its place. Answers when it died.
-    pub fn kill_consumer(&mut self, how: &Relays) -> Result<Instant> {
-        let victim = self.below(self.consumers.len() as u64) as usize;
-        let delay = Duration::from_micros(self.below(8000));
-        let died = kill_in_flight(&mut self.consumers[victim], delay, &mut self.figures);
-        self.figures.fault("kill -9 of a consumer");
-        self.consumers[victim] = self.spawn_consumer(how)?;
-        Ok(died)
-    }
-
-    /// Asks a relay to end, expects that it does so well, and starts another. Answers when it was asked.
-    pub fn terminate_relay(&mut self, how: &Relays) -> Result<Instant> {
-        let victim = self.below(self.relays.len() as u64) as usize;
-        let next = self.spawn_relay(how)?;
-        let mut relay = std::mem::replace(&mut self.relays[victim], next);
-        let asked = Instant::now();
-        match relay.terminate(END_LIMIT) {
-            Ok(0) => self.figures.fault("SIGTERM of a relay"),
-            Ok(_) => self.figures.fault("SIGTERM of a relay with work in flight"),
-            Err(error) => self.problem(format!("{error:#}")),
-        }
-        Ok(asked)
-    }
-
     /// Takes over what another run's journal knows, and what its broker had stored when the copy was made: this one goes
     /// on with a copy of its database.
     pub async fn inherit(&mut self, other: &Rig, stored: Vec<Applied>) -> Result<()> {
@@ -377,19 +269,6 @@ impl Rig {
         let missing = journal.confirmed_but_missing(&found).len();
         *journal = std::mem::take(&mut *journal).as_inherited();
         Ok(missing)
-    }
-
-    /// Kills all writers.
-    pub fn kill_writers(&mut self) {
-        self.writers.clear();
-        self.figures.fault("kill -9 of a writer");
-    }
-
-    /// Kills a writer and starts another.
-    pub fn kill_writer(&mut self, writers: u64, args: &[&str]) -> Result<()> {
-        drop(self.writers.pop());
-        self.figures.fault("kill -9 of a writer");
-        self.start_writers(writers, args)
     }
 
     /// A dead owner's lanes must be at work again within this.
@@ -418,18 +297,6 @@ impl Rig {
         }
     }
 
-    /// Waits until relays have work in hand, and answers how many events.
-    pub fn wait_for_flight(&self) -> usize {
-        let deadline = Instant::now() + RECOVERY_LIMIT;
-        loop {
-            let in_flight = self.relays.iter().map(|relay| relay.told().in_flight()).sum();
-            if in_flight > 0 || Instant::now() > deadline {
-                return in_flight;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     /// Ends what writers prepared and will not end, because their session died with the server.
     pub async fn end_prepared(&mut self) -> Result<()> {
         if let Database::Postgres(database) = &self.database {
@@ -440,35 +307,10 @@ impl Rig {
     }
 }
 
-fn wait_ready(processes: &[Process]) -> Result<()> {
-    for process in processes {
-        let ready = process.wait_until(START_LIMIT, |told| told.ready);
-        ensure!(ready, "{} does not start", process.name);
-    }
-    Ok(())
-}
-
-/// Kills a process with work in flight, as far as there is any. Answers when it died.
-fn kill_in_flight(process: &mut Process, delay: Duration, figures: &mut Figures) -> Instant {
-    if process.wait_until(RECOVERY_LIMIT, |told| told.in_flight() > 0) {
-        std::thread::sleep(delay);
-        // What was in flight may be done by now; the next batch is as good.
-        process.wait_until(Duration::from_secs(5), |told| told.in_flight() > 0);
-    }
-    let died = Instant::now();
-    figures.kill(process.kill());
-    died
-}
-
 /// Writes the file that relays and writers know an adopted table by.
 fn write_configuration(database: &Database, folder: &Path) -> Result<Option<PathBuf>> {
     let Some(table) = database.adopted() else { return Ok(None) };
     let file = folder.join("relevo.toml");
     std::fs::write(&file, table.configuration(database.url()))?;
     Ok(Some(file))
-}
-
-fn value_name(broken: Broken) -> String {
-    use clap::ValueEnum;
-    broken.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

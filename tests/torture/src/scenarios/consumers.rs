@@ -1,15 +1,20 @@
 use super::Load;
+use super::kills::kill_servers;
+use super::network::lose_replies;
 use crate::broker::Broker;
 use crate::database::Database;
 use crate::report::Outcome;
 use crate::rig::{RECOVERY_LIMIT, Relays, Rig, Run};
 use crate::worker::tripwire::Tripwire;
 use anyhow::{Result, ensure};
+use relevo_testkit::services::{Postgres, Proxy};
 use std::time::{Duration, Instant};
 
-/// Every so many kills one is measured, one more consumer sleeps for longer than its broker's patience, and a relay dies.
+/// Every so many kills one is measured, one more consumer sleeps for longer than its broker's patience, another is asked
+/// to end, and a relay dies.
 const MEASURE_EVERY: usize = 8;
 const SLEEP_EVERY: usize = 6;
+const ASK_EVERY: usize = 3;
 const RELAY_EVERY: usize = 5;
 
 /// Longer than the broker waits for a sign of life.
@@ -41,6 +46,9 @@ pub async fn consumers(run: &Run, name: &str, database: Database, kills: usize) 
         if round.is_multiple_of(RELAY_EVERY) {
             rig.kill_relay(&Relays::default())?;
         }
+        if round.is_multiple_of(ASK_EVERY) {
+            rig.terminate_consumer(&by_turns(round + 1))?;
+        }
         if round.is_multiple_of(SLEEP_EVERY) {
             sleep(&mut rig).await?;
         }
@@ -48,6 +56,62 @@ pub async fn consumers(run: &Run, name: &str, database: Database, kills: usize) 
     rig.expect_kills(kills);
     rig.finish().await
 }
+
+/// `kill -9` of the server with all its children while consumers have messages in hand.
+pub async fn server_kills_under_consumers(
+    run: &Run,
+    name: &str,
+    server: &Postgres,
+    database: Database,
+    kills: u64,
+) -> Result<Outcome> {
+    let mut rig = Rig::new(run, name, database).await?;
+    rig.by_way_of(Broker::with_queues(run.seed).await?);
+    (0..3).try_for_each(|turn| rig.start_consumers(1, &by_turns(turn)))?;
+    kill_servers(rig, server, kills, &Relays::default()).await
+}
+
+/// Everything a network does, to consumers and their database; one of them has none of it. Their broker hears them all the
+/// time: what a consumer has in hand stays there.
+pub async fn network_under_consumers(
+    run: &Run,
+    name: &str,
+    server: &Postgres,
+    database: Database,
+    rounds: u64,
+) -> Result<Outcome> {
+    let proxy = Proxy::start(server.address())?;
+    let mut rig = Rig::new(run, name, database).await?;
+    let far = |turn| Relays { url: Some(proxy.url(rig.database.url())), ..by_turns(turn) };
+    let far = [far(0), far(1), far(2)];
+    rig.by_way_of(Broker::with_queues(run.seed).await?);
+    rig.start_relays(1, &Relays::default())?;
+    rig.start_consumers(1, &Relays::default())?;
+    far.iter().try_for_each(|far| rig.start_consumers(1, far))?;
+    rig.start_writers(12, &["--pause-ms", "400"])?;
+    for _ in 0..rounds {
+        lose_replies(&mut rig, &proxy).await;
+        for (fault, begin) in FAULTS {
+            begin(&proxy);
+            rig.figures.fault(fault);
+            rig.work(ASLEEP).await;
+            proxy.heal();
+            proxy.cut();
+            rig.measure_recovery(Instant::now()).await?;
+        }
+    }
+    rig.finish().await
+}
+
+type Fault = (&'static str, fn(&Proxy));
+
+/// What lasts for a while, and ends with connections that are cut.
+const FAULTS: [Fault; 4] = [
+    ("half-open connections of consumers", Proxy::half_open),
+    ("server unreachable for consumers", Proxy::refuse),
+    ("replies to consumers vanish", Proxy::lose_replies),
+    ("every packet of consumers late", |proxy| proxy.delay(Duration::from_millis(20))),
+];
 
 /// Transactions of each driver, side by side. (SQLite has only one.)
 fn by_turns(round: usize) -> Relays {

@@ -70,7 +70,7 @@ pub async fn server_kills_of_asynchronous_handlers(
     kill_servers(rig, server, kills, &Relays { url: Some(url), ..Relays::default() }).await
 }
 
-async fn kill_servers(
+pub(super) async fn kill_servers(
     mut rig: Rig,
     server: &Postgres,
     kills: u64,

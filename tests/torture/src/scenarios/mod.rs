@@ -14,22 +14,27 @@ mod restore;
 mod rolling;
 mod sqlite_busy;
 mod steps;
+mod upkeep;
 mod zombies;
 
 pub use adopted::adopted;
 pub use adopted_conflicts::conflicts_with_owners;
 pub use commit_order::commit_order;
 pub use conflicts::conflicts;
-pub use consumers::consumers;
+pub use consumers::{consumers, network_under_consumers, server_kills_under_consumers};
 pub use disk_full::{SmallDisk, disk_full_on_postgres, disk_full_on_sqlite};
 pub use kills::{kills, server_kills, server_kills_of_asynchronous_handlers, terminations};
 pub use network::network;
 pub use outside::outside;
 pub use promotion::promoted_under_relays;
-pub use restore::{moved_under_relays, restore};
+pub use restore::{moved_under_relays, restore, restore_of_a_file};
 pub use rolling::rolling_schema;
 pub use sqlite_busy::sqlite_busy;
-pub use steps::{every_step, signals_at_steps, zombies_at_steps};
+pub use steps::{
+    every_step, every_step_of_consumers, signals_at_steps, signals_at_steps_of_consumers,
+    zombies_at_steps,
+};
+pub use upkeep::upkeep;
 pub use zombies::{sleeper_with_a_lock, zombies};
 
 use crate::adopted::Table;
@@ -87,6 +92,9 @@ pub(crate) fn with_setting(url: &str, setting: &str) -> String {
 pub fn on_sqlite(folder: &Path) -> Database {
     Database::Sqlite(SqliteDatabase::new(format!("sqlite:{}", folder.join("torture.db").display())))
 }
+
+/// The pause between rounds of upkeep where there is to be much of it.
+const UPKEEP_MS: u64 = 30;
 
 /// A load that keeps every lane busy and leaves the machine air to breathe: take-overs are measured under it.
 pub(crate) struct Load {

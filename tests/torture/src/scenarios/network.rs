@@ -67,7 +67,7 @@ async fn half_open_alone(rig: &mut Rig, proxy: &Proxy) -> Result<()> {
 }
 
 /// Commits (and other requests) that the server carries out and whose answer never arrives.
-async fn lose_replies(rig: &mut Rig, proxy: &Proxy) {
+pub(super) async fn lose_replies(rig: &mut Rig, proxy: &Proxy) {
     for turn in 0..12 {
         let name = if turn % 3 == 2 { "a reply lost" } else { "reply lost after COMMIT" };
         let lost = proxy.lost();

@@ -1,4 +1,4 @@
-use super::{Source, on_postgres};
+use super::{Load, Source, on_postgres, on_sqlite};
 use crate::database::Database;
 use crate::report::Outcome;
 use crate::rig::{Relays, Rig, Run};
@@ -47,6 +47,33 @@ pub async fn restore(
         second.problems.push("nothing was said of the move to another cluster".into());
     }
     Ok([first, second])
+}
+
+/// The same with a file: a copy that `VACUUM INTO` makes while everything is at work, with which others go on.
+pub async fn restore_of_a_file(run: &Run, name: &str, source: Source) -> Result<[Outcome; 2]> {
+    let folder = tempfile::tempdir()?;
+    let database = source.of(run, on_sqlite(folder.path()));
+    let mut first = Rig::new(run, &format!("{name}: the first file"), database).await?;
+    let load = Load::on(&first.database);
+    first.start_relays(2, &Relays::default())?;
+    first.start_writers(load.writers, load.args)?;
+    first.work(Duration::from_secs(2)).await;
+    let Database::Sqlite(file) = &first.database else { bail!("a server has no file") };
+    let copied = Database::Sqlite(file.copy_into(&folder.path().join("copy.db"))?);
+    // Whatever the copy calls published had been stored by then.
+    let stored = first.broker().map(|broker| broker.stored()).unwrap_or_default();
+    first.figures.fault("copy while at work");
+    // Every transaction that the copy has was told of before; by now it was heard too.
+    first.work(Duration::from_millis(500)).await;
+    let mut second = Rig::new(run, &format!("{name}: the copy"), copied).await?;
+    second.inherit(&first, stored).await?;
+    let first = first.finish().await?;
+    second.figures.fault("gone on with a copy");
+    second.start_relays(2, &Relays::default())?;
+    second.start_writers(load.writers, load.args)?;
+    second.measure_recovery(std::time::Instant::now()).await?;
+    second.work(Duration::from_secs(1)).await;
+    Ok([first, second.finish().await?])
 }
 
 /// The database moves to another cluster under relays that never stop: their connections break, and the next ones meet

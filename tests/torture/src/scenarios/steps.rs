@@ -1,9 +1,10 @@
-use super::Load;
+use super::{Load, UPKEEP_MS};
+use crate::broker::Broker;
 use crate::database::Database;
 use crate::process::Process;
 use crate::report::Outcome;
 use crate::rig::{LEASE, Relays, Rig, Run};
-use crate::worker::tripwire::{OF_HANDLERS, STEPS, Tripwire};
+use crate::worker::tripwire::{OF_CONSUMERS, OF_HANDLERS, STEPS, Tripwire};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
@@ -26,19 +27,60 @@ pub async fn signals_at_steps(
     rig.start_relays(1, &Relays::default())?;
     rig.start_writers(load.writers, &[load.args, &["--trouble"]].concat())?;
     for step in (0..rounds).flat_map(|_| steps.clone()) {
-        // All four at once: most of the time is spent waiting for the step to come by.
-        let mut killed =
-            [tripped(&mut rig, step, true, "kill")?, tripped(&mut rig, step, false, "kill")?];
-        let mut asked =
-            [tripped(&mut rig, step, true, "term")?, tripped(&mut rig, step, false, "term")?];
-        for (before, (killed, asked)) in
-            [true, false].into_iter().zip(killed.iter_mut().zip(&mut asked))
-        {
-            expect_kill(&mut rig, killed, step, before);
-            expect_end(&mut rig, asked, step, before);
-        }
+        signals_at(&mut rig, Who::Relay, step)?;
     }
     rig.finish().await
+}
+
+/// The same with consumers: the steps of a message's transaction, and those of the relay that works what landed.
+pub async fn signals_at_steps_of_consumers(
+    run: &Run,
+    name: &str,
+    database: Database,
+    steps: &[&str],
+) -> Result<Outcome> {
+    let load = Load::on(&database);
+    let mut rig = Rig::new(run, name, database).await?;
+    rig.by_way_of(Broker::with_queues(run.seed).await?);
+    rig.start_relays(1, &Relays::default())?;
+    rig.start_consumers(1, &Relays::default())?;
+    rig.start_writers(load.writers, &[load.args, &["--trouble"]].concat())?;
+    for step in steps {
+        signals_at(&mut rig, Who::Consumer, step)?;
+    }
+    rig.finish().await
+}
+
+/// Whose steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Relay,
+    Consumer,
+}
+
+impl Who {
+    fn moment(self, step: &str, before: bool) -> String {
+        let moment = moment(step, before);
+        match self {
+            Self::Relay => moment,
+            Self::Consumer => format!("of a consumer {moment}"),
+        }
+    }
+}
+
+fn signals_at(rig: &mut Rig, who: Who, step: &str) -> Result<()> {
+    let mut tripped = |before, signal| tripped(rig, who, step, before, signal);
+    // All four at once: most of the time is spent waiting for the step to come by.
+    let mut killed = [tripped(true, "kill")?, tripped(false, "kill")?];
+    let mut asked = [tripped(true, "term")?, tripped(false, "term")?];
+    for (before, (killed, asked)) in
+        [true, false].into_iter().zip(killed.iter_mut().zip(&mut asked))
+    {
+        let moment = who.moment(step, before);
+        expect_kill(rig, killed, step, &moment);
+        expect_end(rig, asked, step, &moment);
+    }
+    Ok(())
 }
 
 /// The steps that come by. Rows of an adopted table go to a broker, so there are none of handlers. And without an error no
@@ -51,19 +93,34 @@ pub fn every_step(database: &Database) -> Vec<&'static str> {
     STEPS.into_iter().filter(comes_by).collect()
 }
 
+/// The steps of a consumer that come by: it keeps up nothing, and begins no log.
+pub fn every_step_of_consumers() -> Vec<&'static str> {
+    let not = ["probe", "load", "upkeep"];
+    STEPS.into_iter().filter(|step| !not.contains(step)).chain(OF_CONSUMERS).collect()
+}
+
 /// At which time a step comes by it gets its signal; some come by only once.
 fn nth(rig: &mut Rig, step: &str) -> u64 {
-    let comes_often = ["beat", "page", "savepoint", "handle", "fence", "commit"].contains(&step);
+    let often =
+        ["beat", "page", "savepoint", "handle", "fence", "commit", "upkeep", "meet", "seal"];
+    let comes_often = often.contains(&step);
     if comes_often { 1 + rig.below(4) } else { 1 }
 }
 
-fn tripped(rig: &mut Rig, step: &str, before: bool, signal: &str) -> Result<Process> {
+fn tripped(rig: &mut Rig, who: Who, step: &str, before: bool, signal: &str) -> Result<Process> {
     let nth = nth(rig, step);
     let trip = Some(Tripwire { step: step.into(), before, nth, signal: signal.into() });
     let how = Relays { trip, ..Relays::default() };
-    // A lane is read again only after an error: here, of a session that idled for a moment.
-    let how = if step == "load" { how.arg("--idle-limit-ms", 1) } else { how };
-    rig.spawn_relay(&how)
+    let how = match step {
+        // A lane is read again only after an error: here, of a session that idled for a moment.
+        "load" => how.arg("--idle-limit-ms", 1),
+        "upkeep" => how.arg("--upkeep-ms", UPKEEP_MS),
+        _ => how,
+    };
+    match who {
+        Who::Relay => rig.spawn_relay(&how),
+        Who::Consumer => rig.spawn_consumer(&how),
+    }
 }
 
 fn moment(step: &str, before: bool) -> String {
@@ -79,24 +136,24 @@ fn ends_at(relay: &mut Process, step: &str) -> bool {
     relay.wait_end(PATIENCE)
 }
 
-fn expect_kill(rig: &mut Rig, relay: &mut Process, step: &str, before: bool) {
+fn expect_kill(rig: &mut Rig, relay: &mut Process, step: &str, moment: &str) {
     if !ends_at(relay, step) || relay.told().stopped {
-        rig.problem(format!("no kill {}: the step was not reached", moment(step, before)));
+        rig.problem(format!("no kill {moment}: the step was not reached"));
     } else {
-        rig.figures.fault(&format!("kill -9 {}", moment(step, before)));
+        rig.figures.fault(&format!("kill -9 {moment}"));
         let in_flight = relay.told().in_flight();
         rig.figures.kill(in_flight);
     }
 }
 
-fn expect_end(rig: &mut Rig, relay: &mut Process, step: &str, before: bool) {
+fn expect_end(rig: &mut Rig, relay: &mut Process, step: &str, moment: &str) {
     if !ends_at(relay, step) {
-        rig.problem(format!("no SIGTERM {}: the step was not reached", moment(step, before)));
+        rig.problem(format!("no SIGTERM {moment}: the step was not reached"));
         relay.ask_to_end();
     }
     match relay.ended_well(END_LIMIT) {
-        Ok(()) => rig.figures.fault(&format!("SIGTERM {}", moment(step, before))),
-        Err(error) => rig.problem(format!("SIGTERM {}: {error:#}", moment(step, before))),
+        Ok(()) => rig.figures.fault(&format!("SIGTERM {moment}")),
+        Err(error) => rig.problem(format!("SIGTERM {moment}: {error:#}")),
     }
 }
 
@@ -126,6 +183,7 @@ fn sleepy(rig: &mut Rig, step: &str, before: bool) -> Result<Process> {
     // The server must not end the sleeper's transaction: the fence alone has to hold.
     let idle_limit_ms = if step == "load" { 1 } else { 60_000 };
     let how = Relays { trip, ..Relays::default() }.arg("--idle-limit-ms", idle_limit_ms);
+    let how = if step == "upkeep" { how.arg("--upkeep-ms", UPKEEP_MS) } else { how };
     rig.spawn_relay(&how)
 }
 

@@ -55,6 +55,7 @@ pub(super) struct Effects {
     member: String,
     attempts: AtomicU64,
     handler_ms: u64,
+    slow: bool,
     conflicts: bool,
     drops: bool,
     rng: Mutex<Rng>,
@@ -67,6 +68,7 @@ impl Effects {
             member: format!("{}-{}", options.member, std::process::id()),
             attempts: AtomicU64::new(0),
             handler_ms: options.handler_ms,
+            slow: options.slow,
             conflicts: options.conflicts,
             drops: options.broken == Some(Broken::Drop),
             rng: Mutex::new(Rng::from_os()),
@@ -85,9 +87,17 @@ impl Effects {
         Ok(EffectRow { id: event.id.0, key, cause, attempt, number })
     }
 
+    async fn dawdle(&self) {
+        tokio::time::sleep(Duration::from_micros(self.below(self.handler_ms * 1000 + 1))).await;
+    }
+
     async fn work<D: Writes>(&self, event: &Event, effect: &mut Effect<'_, D>) -> Answer {
         let fate = Fate::of_topic(&event.topic).ok_or_else(|| Failure::for_good("no such fate"))?;
         let row = self.row(event, fate)?;
+        if self.slow {
+            // Whatever it waits for, it waits for before it has a transaction.
+            self.dawdle().await;
+        }
         let tx = effect.tx().await?;
         if !(self.drops && fate == Fate::Plain && row.number % 20 == 19) {
             D::write(tx, &row).await?;
@@ -96,7 +106,9 @@ impl Effects {
             let slots = [self.below(SLOTS) as i64, self.below(SLOTS) as i64];
             D::fight(tx, slots).await?;
         }
-        tokio::time::sleep(Duration::from_micros(self.below(self.handler_ms * 1000 + 1))).await;
+        if !self.slow {
+            self.dawdle().await;
+        }
         match fate {
             Fate::Poison => return Err(Failure::for_good("poisoned on purpose")),
             Fate::Flaky if self.below(3) == 0 => {
@@ -118,6 +130,10 @@ impl<D: Writes> Handler<D> for Effects {
         let answer = self.work(event, effect).await;
         tripwire::at("handle", false);
         answer
+    }
+
+    fn slow(&self) -> bool {
+        self.slow
     }
 
     fn limit(&self) -> Duration {

@@ -24,11 +24,14 @@ use crate::story::{Line, tell};
 use anyhow::{Context, Result};
 use relevo::postgres::PostgresStore;
 use relevo::sqlite::SqliteStore;
-use relevo::{Consuming, Relay, RelayConfig, RetryPolicy, RunningRelay, Store, Subscription};
+use relevo::{
+    Consuming, Relay, RelayConfig, Retention, RetryPolicy, RunningRelay, Store, Subscription,
+};
 use relevo_core::relay::run::Destination;
 use std::path::PathBuf;
 use std::time::Duration;
-use tripwire::Tripwire;
+use tokio::task::JoinSet;
+use tripwire::{Tripped, Tripwire};
 use watched::Watched;
 use work::Work;
 
@@ -77,6 +80,13 @@ pub struct RelayOptions {
     /// Handlers take up to so many milliseconds.
     #[arg(long, default_value_t = 2)]
     pub handler_ms: u64,
+    /// Handlers are slow: each event has a transaction of its own, begun by its first use.
+    #[arg(long)]
+    pub slow: bool,
+    /// Every so many milliseconds all that everybody has had is dropped; the log has segments of a few rows. 0 leaves
+    /// upkeep as it is.
+    #[arg(long, default_value_t = 0)]
+    pub upkeep_ms: u64,
     /// Handlers fight over shared rows, so that the database must choose victims.
     #[arg(long)]
     pub conflicts: bool,
@@ -122,16 +132,16 @@ pub async fn run(options: RelayOptions) -> Result<()> {
     Ok(())
 }
 
-/// A relay or a consumer at work.
+/// A relay, with the upkeep beside it, or a consumer at work.
 enum Working {
-    Relay(RunningRelay),
+    Relay(RunningRelay, JoinSet<()>),
     Consumer(Consuming),
 }
 
 impl Working {
     fn is_over(&self) -> bool {
         match self {
-            Self::Relay(relay) => relay.subscriptions().any(|(_, running)| running.is_over()),
+            Self::Relay(relay, _) => relay.subscriptions().any(|(_, running)| running.is_over()),
             Self::Consumer(consuming) => consuming.is_over(),
         }
     }
@@ -139,7 +149,10 @@ impl Working {
     async fn stop(self) -> relevo::Result<()> {
         let limit = Duration::from_secs(20);
         match self {
-            Self::Relay(relay) => relay.stop_within(limit).await,
+            Self::Relay(relay, upkeep) => {
+                drop(upkeep);
+                relay.stop_within(limit).await
+            }
             Self::Consumer(consuming) => consuming.stop(limit).await,
         }
     }
@@ -183,6 +196,8 @@ async fn try_start(options: &RelayOptions) -> Result<Working> {
     }
     let store = if options.next {
         database::next_postgres(&options.store)?
+    } else if options.upkeep_ms > 0 {
+        database::postgres_in_small_segments(&options.store)?
     } else {
         PostgresStore::connect(&options.store).await?
     };
@@ -210,19 +225,44 @@ fn adopted(options: &RelayOptions) -> Result<Option<Table>> {
 
 async fn start_on(
     options: &RelayOptions,
-    store: impl Store,
+    store: impl Store + Clone,
     destination: Box<dyn Destination>,
 ) -> Result<Working> {
     for note in store.probe().await?.notes {
         tell(&Line::Note(note));
     }
-    let relay = Relay::on(tripwire::Tripped::new(store)).named(&options.member);
+    let store = Tripped::new(store);
+    let mut upkeep = JoinSet::new();
+    if options.upkeep_ms > 0 {
+        let every = Duration::from_millis(options.upkeep_ms);
+        upkeep.spawn(keep_short(store.clone(), retention(options), every));
+    }
+    let relay = Relay::on(store).named(&options.member).retention(retention(options));
     let relay = relay.subscribe_with(
         Subscription::new(SUBSCRIPTION),
         config(options),
         Watched::new(destination),
     );
-    Ok(Working::Relay(relay.start().await?))
+    Ok(Working::Relay(relay.start().await?, upkeep))
+}
+
+/// What is kept for how long; where there is upkeep all the time, no event that all have had.
+fn retention(options: &RelayOptions) -> Retention {
+    let mut retention = Retention::default();
+    if options.upkeep_ms > 0 {
+        retention.events = Duration::ZERO;
+    }
+    retention
+}
+
+/// Upkeep again and again, besides that of the relay itself.
+async fn keep_short(store: impl Store, retention: Retention, every: Duration) {
+    loop {
+        if let Err(error) = store.upkeep(&retention).await {
+            tracing::warn!(%error, "upkeep failed");
+        }
+        tokio::time::sleep(every).await;
+    }
 }
 
 fn config(options: &RelayOptions) -> RelayConfig {

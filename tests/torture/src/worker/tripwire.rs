@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Every step a wire can be laid at: calls to the store, then those to the handlers' driver.
-pub const STEPS: [&str; 17] = [
+pub const STEPS: [&str; 18] = [
     "probe",
     "subscribe",
     "beat",
@@ -26,6 +26,7 @@ pub const STEPS: [&str; 17] = [
     "page",
     "parked",
     "record",
+    "upkeep",
     "forget",
     "acquire",
     "begin",
@@ -40,8 +41,14 @@ pub const STEPS: [&str; 17] = [
 pub const OF_HANDLERS: [&str; 7] =
     ["acquire", "begin", "savepoint", "handle", "undo", "fence", "commit"];
 
+/// Those of transactions that several events share: savepoints are set after a failure only, and slow handlers need none.
+pub const OF_SHARED_TRANSACTIONS: [&str; 2] = ["savepoint", "undo"];
+
 /// The steps that only a consumer takes.
-pub const OF_CONSUMERS: [&str; 2] = ["meet", "land"];
+pub const OF_CONSUMERS: [&str; 3] = ["meet", "land", "seal"];
+
+/// What a worker tells when upkeep begins and when it has ended.
+pub const UPKEEP: [&str; 2] = ["upkeep begins", "upkeep ends"];
 
 /// What a worker meets whose pool has no connection left.
 pub const EXHAUSTED: &str = "exhausted pool";
@@ -196,7 +203,11 @@ impl<S: Store> Store for Tripped<S> {
     }
 
     async fn upkeep(&self, retention: &Retention) -> Result<Upkeep> {
-        self.0.upkeep(retention).await
+        let [begins, ends] = UPKEEP.map(|what| Line::Met(what.to_owned()));
+        tell(&begins);
+        let kept = around("upkeep", self.0.upkeep(retention)).await;
+        tell(&ends);
+        kept
     }
 
     async fn forget_member(&self, subscription: &str, member: &MemberId) -> Result<()> {
@@ -261,7 +272,7 @@ impl<D: TxDriver> TxDriver for Tripped<D> {
     }
 
     async fn seal(tx: &mut Self::Tx<'_>) -> Result<()> {
-        D::seal(tx).await
+        around("seal", D::seal(tx)).await
     }
 
     fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {

@@ -26,7 +26,7 @@ pub(super) async fn on_postgres(options: &RelayOptions, store: &PostgresStore) -
     if let Some(address) = &options.outside {
         return Ok(Work::Relay(towards(options, address)));
     }
-    let store: Arc<dyn Store> = Arc::new(store.clone());
+    let store: Arc<dyn Store> = Arc::new(Tripped::new(store.clone()));
     match options.driver {
         Driver::Deadpool => with(options, store, Deadpool::new(pool(options)?)).await,
         Driver::Tokio => with(options, store, TokioPostgres::new(pool(options)?)).await,
@@ -61,7 +61,7 @@ pub(super) async fn on_sqlite(options: &RelayOptions, store: &SqliteStore) -> Re
         .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
         .busy_timeout(Duration::from_secs(5));
     let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(2).connect_lazy_with(file);
-    with(options, Arc::new(store.clone()), SqlxSqlite::new(pool)).await
+    with(options, Arc::new(Tripped::new(store.clone())), SqlxSqlite::new(pool)).await
 }
 
 fn towards(options: &RelayOptions, address: &str) -> Box<dyn Destination> {

@@ -38,7 +38,7 @@ pub struct WriterOptions {
     /// The longest wait inside a transaction.
     #[arg(long, default_value_t = 10)]
     pub inside_ms: u64,
-    /// One more writer holds its transactions open for so long.
+    /// One more writer holds its transactions open for so long; on SQLite everybody else waits for it.
     #[arg(long, default_value_t = 0)]
     pub hold_ms: u64,
     /// Also prepare transactions and commit them later.

@@ -1,4 +1,4 @@
-use super::{Plan, Shape, WriterOptions, published};
+use super::{HELD, Plan, Shape, WriterOptions, published};
 use crate::adopted::Table;
 use crate::story::{Fate, Intent, Line, Published, now_ns, tell};
 use anyhow::{Context, Result};
@@ -28,12 +28,24 @@ pub(super) async fn run(
     for number in 0..options.writers {
         let (options, way, stopped) = (options.clone(), way.clone(), stopped.clone());
         let rng = Rng::seeded(options.seed.wrapping_mul(1000).wrapping_add(number));
-        writers.spawn_blocking(move || write(&options, &way, rng, &stopped));
+        writers.spawn_blocking(move || write(&options, &way, rng, &stopped, Hold::Shortly));
+    }
+    if options.hold_ms > 0 {
+        let (options, stopped) = (options.clone(), stopped.clone());
+        let rng = Rng::seeded(options.seed.wrapping_mul(1000).wrapping_add(options.writers));
+        writers.spawn_blocking(move || write(&options, &way, rng, &stopped, Hold::Long));
     }
     while let Some(ended) = writers.join_next().await {
         ended.context("a writer panicked")??;
     }
     Ok(())
+}
+
+/// How long a writer keeps its transactions open, and with them the write lock that there is one of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    Shortly,
+    Long,
 }
 
 /// How events get into the database.
@@ -56,17 +68,25 @@ fn write(
     way: &Way,
     mut rng: Rng,
     stopped: &watch::Receiver<bool>,
+    hold: Hold,
 ) -> Result<()> {
     // SQLite has no second phase; a transaction of that shape is committed at once.
     let path = options.store.trim_start_matches("sqlite:");
     let mut connection = Connection::open(path)?;
     connection.busy_timeout(Duration::from_secs(10))?;
     while !*stopped.borrow() {
-        let plan = Plan::next(&mut rng, options);
-        if let Err(error) = transaction(&mut connection, &plan, way, &mut rng, options) {
+        let plan = match hold {
+            Hold::Shortly => Plan::next(&mut rng, options),
+            Hold::Long => Plan::held(&mut rng),
+        };
+        if let Err(error) = transaction(&mut connection, &plan, way, &mut rng, options, hold) {
             tracing::debug!(%error, "a transaction failed");
         }
-        rest(&mut rng, options.pause_ms);
+        match hold {
+            Hold::Shortly => rest(&mut rng, options.pause_ms),
+            // Now the others.
+            Hold::Long => std::thread::sleep(Duration::from_millis(options.hold_ms)),
+        }
     }
     Ok(())
 }
@@ -81,8 +101,9 @@ fn transaction(
     way: &Way,
     rng: &mut Rng,
     options: &WriterOptions,
+    hold: Hold,
 ) -> Result<()> {
-    let shape = plan.shape.name().to_owned();
+    let shape = if hold == Hold::Long { HELD } else { plan.shape.name() }.to_owned();
     let mut intent = Intent { tx: Uuid::now_v7(), shape, ..Intent::default() };
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let publish_first = plan.shape == Shape::PublishFirst;
@@ -103,7 +124,10 @@ fn transaction(
         }
         intent.events.push(event);
     }
-    rest(rng, options.inside_ms);
+    match hold {
+        Hold::Shortly => rest(rng, options.inside_ms),
+        Hold::Long => std::thread::sleep(Duration::from_millis(options.hold_ms)),
+    }
     if publish_first {
         versions = count_up(&tx, plan)?;
     }

@@ -57,7 +57,7 @@ pub struct Consumer<S, D, H> {
     handler: Arc<H>,
     foreign: Foreign,
     relay: RelayConfig,
-    idle_limit: Duration,
+    idle_limit: Option<Duration>,
     bounds: Bounds,
     keys_at_once: usize,
     at_broker: Option<RetryPolicy>,
@@ -73,7 +73,7 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
             handler: Arc::new(handler),
             foreign: Foreign::default(),
             relay: RelayConfig::default(),
-            idle_limit: Duration::from_secs(8),
+            idle_limit: None,
             bounds: Bounds::default(),
             keys_at_once: 8,
             at_broker: None,
@@ -125,10 +125,15 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
         self
     }
 
-    /// How long a session may idle inside a transaction (default 8 s); keep it below the lease.
+    /// How long a session may idle inside a transaction (default: four fifths of the lease in [`Self::relay`], 8 s); keep
+    /// it below the lease.
     pub fn idle_limit(mut self, limit: Duration) -> Self {
-        self.idle_limit = limit;
+        self.idle_limit = Some(limit);
         self
+    }
+
+    fn limit_of_idling(&self) -> Duration {
+        self.idle_limit.unwrap_or_else(|| self.relay.idle_limit())
     }
 
     /// Starts consuming, and working what landed in `store`, the database that `driver` writes to.
@@ -137,7 +142,7 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Consumer<S, D, H> {
         let from = format!("what landed from {}", self.subscriber.name());
         let subscription = subscription_of(&self.name)?.destination(from);
         let landed = Landed::of(self.handler.clone());
-        let landed = Direct::new(self.driver.clone(), landed).idle_limit(self.idle_limit);
+        let landed = Direct::new(self.driver.clone(), landed).idle_limit(self.limit_of_idling());
         let landed =
             run::start(store, subscription, self.relay.clone(), Arc::new(landed), member).await?;
         let (stop, stopped) = watch::channel(false);

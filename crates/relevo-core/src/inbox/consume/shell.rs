@@ -34,9 +34,8 @@ impl<S: Subscriber, D: TxDriver + Clone, H: Handler<D>> Shell<S, D, H> {
     pub(super) fn new(consumer: Consumer<S, D, H>, stopped: watch::Receiver<bool>) -> Self {
         let at_broker = consumer.left_to_broker();
         let keeps_place = at_broker.as_ref().is_some_and(AtBroker::in_order);
-        let Consumer {
-            name, subscriber, driver, handler, foreign, idle_limit, keys_at_once, ..
-        } = consumer;
+        let idle_limit = consumer.limit_of_idling();
+        let Consumer { name, subscriber, driver, handler, foreign, keys_at_once, .. } = consumer;
         let worker = Worker::new(name.clone(), driver, handler, subscriber.binding());
         let worker = worker.foreign(foreign).idle_limit(idle_limit).at_broker(at_broker);
         let worker = worker.keys_at_once(keys_at_once);

@@ -4,6 +4,7 @@ use super::*;
 use crate::broker::{Capabilities, Received, Receiver, Source, Subscriber};
 use crate::inbox::consume::Consumer;
 use crate::inbox::consume::shell::Shell;
+use crate::relay::RelayConfig;
 use crate::retry::RetryPolicy;
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -119,6 +120,23 @@ async fn a_consumer_that_leaves_failures_to_its_broker_tells_it_when_to_come_aga
     let (consumer, told) = consumer("bad");
     let told = consume(consumer.retry_at_broker(RetryPolicy::default()), &told).await;
     assert_eq!(told, ["open", "open", "[(Tag(1), RetryAfter(1s))]", "close"]);
+}
+
+#[tokio::test]
+async fn a_session_may_idle_for_less_than_the_lease_of_what_landed_unless_it_is_told_otherwise() {
+    let lease = |seconds| {
+        let mut config = RelayConfig::default();
+        config.lease = Duration::from_secs(seconds);
+        config
+    };
+    let by_hand = Duration::from_secs(9);
+    for (seconds, told_otherwise, limit) in [(10, None, 8), (5, None, 4), (5, Some(by_hand), 9)] {
+        let (consumer, told) = consumer("good");
+        let driver = consumer.driver.clone();
+        let consumer = consumer.relay(lease(seconds));
+        consume(told_otherwise.into_iter().fold(consumer, Consumer::idle_limit), &told).await;
+        assert_eq!(driver.database().idle_limits, [Duration::from_secs(limit)]);
+    }
 }
 
 #[test]

@@ -24,6 +24,8 @@ struct Database {
     /// About how many messages the inbox was asked each time.
     asked: Vec<usize>,
     lands: usize,
+    /// How long sessions may idle, as transactions began.
+    idle_limits: Vec<Duration>,
     /// A savepoint can be gone back to; otherwise the connection is gone.
     undoes: bool,
 }
@@ -60,7 +62,8 @@ impl<const HOLD: u64> TxDriver for Scripted<HOLD> {
         Ok(())
     }
 
-    async fn begin<'c>(&'c self, _: &'c mut (), _: Duration) -> Result<Self> {
+    async fn begin<'c>(&'c self, _: &'c mut (), idle_limit: Duration) -> Result<Self> {
+        self.database().idle_limits.push(idle_limit);
         Ok(self.clone())
     }
 
