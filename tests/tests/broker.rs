@@ -247,7 +247,7 @@ fn an_owner_past_its_lease_sends_a_slow_endpoint_nothing_more() {
         let config = HttpConfig::to(&url).expect("a URL").max_in_flight(1);
         let broker = ToBroker::new(HttpPublisher::new(config));
         let (asked, clock) = (Arc::new(AtomicUsize::new(0)), Clock::start());
-        tokio::spawn(answer_late(endpoint, asked.clone(), batch.clone(), clock));
+        tokio::spawn(answer_late(endpoint, asked.clone(), batch.clone(), clock.clone()));
         let delivery = broker.deliver(&world.store(), batch.timed_by(clock)).await;
         let Delivery::Decided { change, rest, down: None } = delivery else {
             panic!("{delivery:?}")

@@ -4,6 +4,8 @@
 //! monotonic clock. Calendar times are computed by the database; what is written are delays.
 
 use std::ops::{Add, Sub};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A point on one process's monotonic clock, counted from an arbitrary start.
@@ -61,21 +63,34 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
-/// The real monotonic clock, for the shells.
-#[derive(Debug, Clone, Copy)]
-pub struct Clock {
-    start: std::time::Instant,
+/// The monotonic clock of a shell: the real one, or one that shows what it is told.
+#[derive(Debug, Clone)]
+pub struct Clock(Time);
+
+#[derive(Debug, Clone)]
+enum Time {
+    Real(std::time::Instant),
+    /// In microseconds.
+    Told(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// A clock that starts now.
+    /// A real clock that starts now.
     pub fn start() -> Self {
-        Self { start: std::time::Instant::now() }
+        Self(Time::Real(std::time::Instant::now()))
+    }
+
+    /// A clock that shows so many microseconds, whoever counts them: simulated time.
+    pub fn told(micros: Arc<AtomicU64>) -> Self {
+        Self(Time::Told(micros))
     }
 
     /// Now, on this clock.
     pub fn now(&self) -> Instant {
-        Instant::at(self.start.elapsed())
+        Instant::at(match &self.0 {
+            Time::Real(start) => start.elapsed(),
+            Time::Told(micros) => Duration::from_micros(micros.load(Ordering::Relaxed)),
+        })
     }
 }
 
@@ -153,6 +168,15 @@ mod tests {
         let at = Instant::ZERO + ms(7);
         assert_eq!((at - ms(3), at - ms(8)), (Instant::at(ms(4)), Instant::ZERO));
         assert_eq!((at.since(Instant::ZERO), Instant::ZERO.since(at)), (ms(7), Duration::ZERO));
+    }
+
+    #[test]
+    fn a_clock_that_is_told_shows_that_and_goes_on_when_it_is_told_more() {
+        let micros = Arc::new(AtomicU64::new(7));
+        let (clock, copy) = (Clock::told(micros.clone()), Clock::told(micros.clone()).clone());
+        assert_eq!(clock.now(), Instant::at(Duration::from_micros(7)));
+        micros.store(2_000_000, Ordering::Relaxed);
+        assert_eq!([clock.now(), copy.now()], [Instant::at(Duration::from_secs(2)); 2]);
     }
 
     #[test]

@@ -51,9 +51,12 @@ mutants! {
     RetentionByCursor = "rows go because the cursor is past them, late ones too";
     RefsLoseTheirBytes = "retention drops rows that parked refs point to";
     LaneByEvent = "an event's lane is drawn by its own id, though it has a key";
+    LaneRecomputed = "rows that come to another cluster have their lanes drawn anew, by another function";
     SeveralInFlightPerKey = "several events of one key are unconfirmed at once";
     SkipFailedRow = "what follows a failed event of its key goes on";
     ParkedKeyStopsLane = "a parked key holds back the other keys of its lane";
+    FullMemoryStopsAll = "what waits in memory behind one slow lane keeps all others from being read for";
+    OneHangsAll = "while one lane's batch is under way no other lane hands anything over";
     ReleaseBeforeRecorded = "a follower goes before the dead letter before it is recorded";
     ForgetParked = "events behind a parked key are not written down";
     IgnoreParked = "fresh events of a parked key are handed over";
@@ -68,7 +71,9 @@ mutants! {
     NeverTakesOver = "lanes of a dead owner stay its own";
     IgnoreLease = "a lane is taken while its owner is alive";
     IgnoreLeftovers = "a lease left over from a lost answer is neither taken nor given back";
+    SilentWhileBusy = "an owner that waits for a handler or broker signs no life";
     ZombieGoesOn = "an owner whose lease may have ended goes on handing over";
+    ZombieSendsOn = "a batch whose owner's lease may have ended sends its next wave";
     TrustMemoryAfterError = "memory is trusted after a write of unknown outcome";
     DrainNotDurable = "what became of a parked key is committed in haste, and a crash takes it back unnoticed";
     CommitUnknownIsDone = "a commit of unknown outcome counts as done";
@@ -76,6 +81,8 @@ mutants! {
     RecordsWhatWasRead = "the cursor moves past what was read and not handed over yet";
     RefusalIsDone = "a message that the broker refused counts as stored";
     UnknownIsDone = "a publish of unknown outcome counts as stored";
+    UnknownNotNoted = "a publish of unknown outcome is noted as one that was refused";
+    RetryNotCounted = "a failed attempt that will be tried again is noted and raises no counter";
     ProbeForgotten = "a breaker waits for a probe that was never made";
     RecordBeforeEffect = "the cursor is recorded before the effect commits";
     EffectOutsideRecord = "the effect commits before, and apart from, the record";
@@ -95,6 +102,7 @@ mutants! {
     InboxRemembersHighest = "the inbox knows a message by the highest number it has seen";
     InboxByDay = "the inbox has seen a message only if it was on the same day";
     InboxWithoutConsumer = "the inbox knows a message by its id alone, whichever consumer it came to";
+    InboxNotLocked = "two consumers note a message at the same time, and to both it is new";
     LooksBeforeItNotes = "the inbox looks which keys wait before it has noted the messages, which may take time";
     LandingDropped = "what fails is acknowledged, and lands nowhere";
     LandsApart = "what fails lands after, and apart from, its note in the inbox";
@@ -104,6 +112,7 @@ mutants! {
     LandedUnderNewId = "a handler is given what landed under an id of its own";
     ShortInbox = "inbox rows are forgotten while copies may still come";
     UnboundedQueue = "a lane reads on whatever it holds in memory";
+    UnboundedBytes = "pages are read however many bytes wait in memory";
     HeavyBatch = "a batch is bounded by its events alone, whatever bytes they have";
     UnboundedIntake = "a consumer receives on whatever waits in its memory";
     NeverResumes = "a source that was paused because its queue was full stays so";

@@ -126,7 +126,7 @@ pub fn delivered(subscription: &str, delivery: &Delivery) {
 
 /// Counts what a recorded change says of what was not delivered.
 pub fn recorded(subscription: &str, change: &LaneChange) {
-    let retried = change.parked.iter().filter(|key| key.attempts > 0).count() as u64;
+    let retried = if mutant!(RetryNotCounted) { 0 } else { change.retried() };
     count("outbox_retry_total", subscription, retried);
     let skipped = if mutant!(SkipNotCounted) { 0 } else { change.skips.len() as u64 };
     count("relevo_skipped_total", subscription, skipped);

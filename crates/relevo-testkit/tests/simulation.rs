@@ -77,15 +77,3 @@ fn simulation_docs_name_every_mutant() {
         );
     }
 }
-
-#[cfg(feature = "mutants")]
-#[test]
-fn simulation_catches_engines_that_are_wrong_on_purpose() {
-    use relevo_core::mutants::{Mutant, activate};
-    for mutant in
-        [Mutant::NaiveSequence, Mutant::NoFence, Mutant::MarkBeforeConfirm, Mutant::NoUndo]
-    {
-        let report = Campaign { seeds: 200, ..Campaign::default() }.run(|| activate(Some(mutant)));
-        assert!(report.failure.is_some(), "{} survived", mutant.name());
-    }
-}

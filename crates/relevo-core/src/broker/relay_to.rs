@@ -125,7 +125,9 @@ fn outcome(confirm: Confirm, unwell: bool) -> Result<Outcome, String> {
         Confirm::Unknown { .. } if mutant!(UnknownIsDone) => Ok(Outcome::Done),
         Confirm::Unknown { error } if unwell => Err(error),
         Confirm::Unknown { error } => {
-            Ok(Outcome::Failed { class: ErrorClass::Unknown, error, after: None })
+            let wrong = mutant!(UnknownNotNoted);
+            let class = if wrong { ErrorClass::Transient } else { ErrorClass::Unknown };
+            Ok(Outcome::Failed { class, error, after: None })
         }
         Confirm::Down { error } => Err(error),
     }
@@ -219,8 +221,8 @@ mod tests {
     async fn waves(batch: Batch, largest: usize, lapses: Option<Duration>) -> Vec<usize> {
         let (clock, lapses, events) = (Clock::start(), lapses.map(Instant::at), batch.len());
         let (waves, until) = (Mutex::default(), lapses.unwrap_or_default());
+        let mut batch = batch.lapsing(lapses).timed_by(clock.clone());
         let broker = ToBroker::new(Slow { waves, largest, clock, until });
-        let mut batch = batch.lapsing(lapses).timed_by(clock);
         assert_eq!(broker.publish(&mut batch).await, None);
         let waves = broker.publisher.waves.into_inner().unwrap();
         let handed_over: usize = waves.iter().sum();

@@ -174,6 +174,28 @@ fn memory_is_bounded_in_bytes_before_more_is_read() {
 }
 
 #[test]
+fn what_waits_in_memory_behind_a_slow_lane_keeps_no_idle_lane_from_being_read_for() {
+    let limits = RelayConfig { batch: 1, queue_bytes: 19, page_bytes: 1000, ..config() };
+    let pages = |rig: &Rig| -> Vec<(usize, usize, bool)> {
+        let page = |action: &Action| match action {
+            Action::ReadPage { request: page, .. } => {
+                Some((page.lanes.len(), page.max_bytes, page.lanes.contains(&1)))
+            }
+            _ => None,
+        };
+        rig.asked.iter().filter_map(page).collect()
+    };
+    let slow = [(1, "a"), (1, "b"), (1, "c")];
+    let mut rig = Rig::plain(RelayConfig { concurrency: Some(4), ..limits.clone() });
+    rig.page(0, &slow);
+    assert_eq!(rig.lanes_handed_over(), [1], "twenty bytes wait behind that, which is too much");
+    assert_eq!(pages(&rig), [(usize::from(LANES) - 1, 250, false)], "a batch's share of a page");
+    let mut rig = Rig::plain(RelayConfig { concurrency: Some(1), ..limits });
+    rig.page(0, &slow);
+    assert_eq!(pages(&rig), [], "nothing more could be handed over");
+}
+
+#[test]
 fn lanes_that_fell_behind_are_read_no_further_than_where_others_wait() {
     let place = |seq| Position { from: TickRef::default(), to: Some(TO), seq };
     let config = RelayConfig { concurrency: Some(1), batch: 1, lane_queue: 2, ..config() };

@@ -208,7 +208,8 @@ impl Batch {
     /// True if nothing more is to be handed over: the last sign of life was sent so long ago that others may have the
     /// lane. What was decided is still recorded, if the lane is still this owner's.
     pub fn has_lapsed(&self) -> bool {
-        self.clock.is_some_and(|clock| self.lapses_by(clock.now()))
+        let lapsed = self.clock.as_ref().is_some_and(|clock| self.lapses_by(clock.now()));
+        lapsed && !mutant!(ZombieSendsOn)
     }
 
     /// True if the destination was down for these events again and again while it answered others: then it is
@@ -230,6 +231,11 @@ impl Batch {
     /// A change that moves nothing, under the batch's fence.
     pub(crate) fn staying(&self) -> LaneChange {
         LaneChange::moving(self.lane.clone(), self.token, self.before, self.before)
+    }
+
+    /// How long a session may idle inside its transaction where nothing else is said.
+    pub(crate) fn idle_limit(&self) -> Duration {
+        self.config.idle_limit()
     }
 
     /// True if this batch must not share a transaction: an earlier one with these events was rolled back whole.

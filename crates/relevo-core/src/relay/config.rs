@@ -168,6 +168,12 @@ impl RelayConfig {
         self.lease / 5
     }
 
+    /// How long a session may idle inside a handler's transaction where nothing else is said: whoever falls asleep in it
+    /// holds its lane's row no longer than the lease.
+    pub(crate) fn idle_limit(&self) -> Duration {
+        self.lease - self.margin()
+    }
+
     /// How soon the next requests are looked for while some are in hand: a rate of a replay is kept to this grain.
     pub(crate) fn beat_for_requests(&self) -> Duration {
         (self.lease / 40).max(Duration::from_millis(50))

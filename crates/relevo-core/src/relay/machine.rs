@@ -356,12 +356,24 @@ impl Relay {
 
     fn read(&mut self, now: Instant, actions: &mut Vec<Action>) {
         // A backlog lives on disk: what is in memory is bounded in bytes whatever the payloads' size.
-        if self.queued_bytes() > self.config.queue_bytes && !mutant!(UnboundedBytes) {
-            return;
-        }
-        for (reader, request) in self.readers.begin(&self.lanes, now, &self.config) {
-            actions.push(Action::ReadPage { reader, request });
-        }
+        let full = self.queued_bytes() > self.config.queue_bytes && !mutant!(UnboundedBytes);
+        let pages = match full {
+            false => self.readers.begin(&self.lanes, now, &self.config),
+            true if self.waits_for_slow_calls(now) => {
+                self.readers.begin_for_idle(&self.lanes, now, &self.config)
+            }
+            true => return,
+        };
+        actions.extend(
+            pages.into_iter().map(|(reader, request)| Action::ReadPage { reader, request }),
+        );
+    }
+
+    /// More could be handed over at once, and whatever is in memory stands behind something under way: one slow lane must
+    /// not stop the others by what waits behind it.
+    fn waits_for_slow_calls(&self, now: Instant) -> bool {
+        let room = self.delivering < self.config.batches_at_once();
+        room && !self.lanes.values().any(|lane| lane.has_due(now)) && !mutant!(FullMemoryStopsAll)
     }
 
     fn queued_bytes(&self) -> usize {

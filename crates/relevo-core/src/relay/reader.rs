@@ -91,7 +91,33 @@ impl Readers {
         now: Instant,
         config: &RelayConfig,
     ) -> Vec<(usize, PageRequest)> {
-        let groups = self.groups(lanes, config);
+        let groups = self.groups(lanes.iter(), config);
+        self.begin_with(groups, now, config)
+    }
+
+    /// The same where memory is full: only lanes with nothing to do are read for, and a batch's share of a page at a time.
+    pub(super) fn begin_for_idle(
+        &mut self,
+        lanes: &BTreeMap<u16, Lane>,
+        now: Instant,
+        config: &RelayConfig,
+    ) -> Vec<(usize, PageRequest)> {
+        let share = config.page_bytes / config.batches_at_once();
+        let groups = self.groups(lanes.iter().filter(|(_, lane)| lane.is_idle()), config);
+        let mut begun = self.begin_with(groups, now, config);
+        for (_, page) in &mut begun {
+            page.max_bytes = share.max(1);
+            page.max_rows = self.rows_that_fit(share, config);
+        }
+        begun
+    }
+
+    fn begin_with(
+        &mut self,
+        groups: BTreeMap<Position, Group>,
+        now: Instant,
+        config: &RelayConfig,
+    ) -> Vec<(usize, PageRequest)> {
         if mutant!(ReaderPerLane) {
             return self.begin_one_by_one(groups, now, config);
         }
@@ -144,19 +170,19 @@ impl Readers {
         begun
     }
 
-    fn groups(
+    fn groups<'l>(
         &self,
-        lanes: &BTreeMap<u16, Lane>,
+        lanes: impl Iterator<Item = (&'l u16, &'l Lane)>,
         config: &RelayConfig,
     ) -> BTreeMap<Position, Group> {
         let mut groups: BTreeMap<Position, Group> = BTreeMap::new();
-        for (number, lane) in lanes.iter().filter(|(number, _)| !self.is_read(**number)) {
+        for (number, lane) in lanes.filter(|(number, _)| !self.is_read(**number)) {
             let Some(position) = lane.reads_from() else { continue };
             let group = groups.entry(position).or_default();
             if lane.has_room(config) {
                 group.lanes.push((*number, lane.token));
                 group.queued += lane.queued();
-                group.some_are_idle |= lane.queued() == 0 && !lane.is_busy();
+                group.some_are_idle |= lane.is_idle();
             } else {
                 group.some_are_full = true;
             }
@@ -188,15 +214,15 @@ impl Readers {
         PageRequest {
             position,
             lanes: numbers,
-            max_rows: self.rows_that_fit(config),
+            max_rows: self.rows_that_fit(config.page_bytes, config),
             max_bytes: config.page_bytes,
         }
     }
 
     /// A store finds all rows of a page before it cuts it where its bytes are too many: it is not asked for more than will
     /// be left.
-    fn rows_that_fit(&self, config: &RelayConfig) -> usize {
-        let fitting = config.page_bytes.checked_div(self.row_bytes).unwrap_or(usize::MAX);
+    fn rows_that_fit(&self, bytes: usize, config: &RelayConfig) -> usize {
+        let fitting = bytes.checked_div(self.row_bytes).unwrap_or(usize::MAX);
         fitting.clamp(LEAST_ROWS.min(config.page_rows), config.page_rows)
     }
 

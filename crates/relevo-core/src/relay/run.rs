@@ -376,7 +376,7 @@ impl Shell {
         telemetry::count("outbox_publish_attempts_total", &self.name, batch.to_hand_over() as u64);
         let created: Created =
             (0..batch.len()).map(|i| (batch.event(i).id, batch.event(i).created_at)).collect();
-        let batch = batch.timed_by(self.clock);
+        let batch = batch.timed_by(self.clock.clone());
         let delivery = self.destination.deliver(&self.store, batch).await;
         telemetry::delivered(&self.name, &delivery);
         match &delivery {

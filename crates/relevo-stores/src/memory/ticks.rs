@@ -4,6 +4,7 @@ use super::CursorRow;
 use super::db::Db;
 use super::mutant;
 use chrono::{DateTime, Utc};
+use relevo_core::limits::LANES;
 use relevo_core::outbox::{Tick, TickMaker, TickRef, TickReply, TickStep, Xid, tick_is_due};
 use relevo_core::{Error, Kind, Result};
 
@@ -137,6 +138,9 @@ impl Db {
     /// The database was dumped and restored in another cluster. Rows keep the transaction ids they had, new ones begin
     /// at `next`, and a new generation of ticks begins. Every transaction must have been rolled back.
     pub fn move_to_another_cluster(&mut self, next: Xid, nonce: i64) {
+        if mutant!(LaneRecomputed) {
+            self.recompute_lanes();
+        }
         let newest = self.newest_tick();
         self.next_xid = next;
         self.last_completed = next - 1;
@@ -149,6 +153,13 @@ impl Db {
             top: self.sequence,
             floor: self.sequence,
         });
+    }
+
+    /// What a wrong restore does: rows get lanes of another function than the one that new rows have theirs of.
+    fn recompute_lanes(&mut self) {
+        for row in self.log.values_mut() {
+            row.lane = (row.lane + 1) % LANES;
+        }
     }
 
     /// A crash of the server lost this tick, which had been committed asynchronously.

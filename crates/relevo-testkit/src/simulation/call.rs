@@ -2,6 +2,7 @@
 
 use super::broker::LineId;
 use super::options::Micros;
+use super::told::Told;
 use super::world::World;
 use relevo_core::event::EventId;
 use relevo_core::{Error, Kind, Result};
@@ -14,10 +15,12 @@ use std::task::{Context, Poll};
 
 /// The name of a call that only tells the journal something: no fault strikes it.
 pub(super) const NOTE: &str = "note";
+/// The name of the call that sends a wave on its way.
+pub(super) const WAVE: &str = "begin publishing";
 
 /// Does a call of this name go to the broker, rather than to the database?
 pub(super) fn goes_to_broker(name: &str) -> bool {
-    matches!(name, "publish" | "begin publishing" | "connect" | "receive" | "acknowledge")
+    matches!(name, "publish" | WAVE | "connect" | "receive" | "acknowledge")
 }
 
 /// What a task waits for.
@@ -48,6 +51,8 @@ const CONFLICT: u8 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ran {
     Done,
+    /// The answer is an error.
+    Failed,
     /// Somebody has locked a row it needs.
     Locked,
 }
@@ -75,7 +80,11 @@ impl Call {
 
 /// Where tasks leave what they wait for, one task at a time.
 #[derive(Clone, Default)]
-pub(super) struct Mailbox(Arc<Mutex<Letters>>);
+pub(super) struct Mailbox {
+    letters: Arc<Mutex<Letters>>,
+    /// What publishers heard.
+    pub(super) told: Told,
+}
 
 #[derive(Default)]
 struct Letters {
@@ -111,7 +120,7 @@ impl Mailbox {
     }
 
     fn letters(&self) -> MutexGuard<'_, Letters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, wait: Wait) {
@@ -127,13 +136,13 @@ impl Mailbox {
         let (slot, verdict) = (Arc::new(Mutex::new(None)), Arc::new(AtomicU8::new(ANSWERED)));
         let answer = slot.clone();
         let run = Box::new(move |world: &mut World| {
-            let result = match statement(world) {
+            let (ran, result) = match statement(world) {
                 Err(Refusal::Locked { .. }) => return Ran::Locked,
-                Err(Refusal::Failed(error)) => Err(error),
-                Ok(value) => Ok(value),
+                Err(Refusal::Failed(error)) => (Ran::Failed, Err(error)),
+                Ok(value) => (Ran::Done, Ok(value)),
             };
             *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-            Ran::Done
+            ran
         });
         let call = Call { name, tx: None, about: None, run, verdict: verdict.clone() };
         Calling { mailbox: self.clone(), wait: Some(Wait::Call(call)), name, slot, verdict }

@@ -3,6 +3,7 @@
 use super::broker::LineId;
 use super::call::goes_to_broker;
 use super::intake::Inlet;
+use super::late::{self, Late};
 use super::options::{MS, Micros, Trouble};
 use super::sim::{Event, Owner, Sim, TaskId};
 use relevo_core::inbox::consume::intake;
@@ -12,12 +13,14 @@ use std::collections::BTreeMap;
 
 /// What becomes of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     Goes,
     RequestLost,
     ReplyLost,
     Late,
     Conflict,
+    AnsweredLate,
+    Hangs,
 }
 
 impl Fate {
@@ -28,11 +31,18 @@ impl Fate {
             Self::ReplyLost => "reply lost",
             Self::Late => "carried out late",
             Self::Conflict => "conflict",
+            Self::AnsweredLate => "answered late",
+            Self::Hangs => "hangs",
         }
+    }
+
+    /// The client hears that its statement failed, or nothing.
+    fn fails(self) -> bool {
+        !matches!(self, Self::Goes | Self::AnsweredLate | Self::Hangs)
     }
 }
 
-fn fate(sim: &mut Sim, in_transaction: bool) -> Fate {
+fn fate(sim: &mut Sim, id: TaskId, in_transaction: bool) -> Fate {
     if !sim.world.storm {
         return Fate::Goes;
     }
@@ -51,7 +61,7 @@ fn fate(sim: &mut Sim, in_transaction: bool) -> Fate {
         }
         roll -= rate;
     }
-    Fate::Goes
+    late::fate(sim, id)
 }
 
 /// A statement of a process or consumer sets out.
@@ -61,11 +71,13 @@ pub(super) fn send(sim: &mut Sim, id: TaskId) {
     if tx.is_some_and(|tx| sim.world.is_broken(tx)) || is_cut(sim, id) {
         return refuse(sim, id);
     }
-    let fate = if name == super::call::NOTE { Fate::Goes } else { fate(sim, tx.is_some()) };
+    let fate = if name == super::call::NOTE { Fate::Goes } else { fate(sim, id, tx.is_some()) };
     if fate != Fate::Goes {
         let state = sim.world.state();
         sim.world.seen.fault(fate.name(), name, state);
         sim.world.trace.line(sim.world.now, format_args!("FAULT      {} at {name}", fate.name()));
+    }
+    if fate.fails() {
         if let Some((subscriber, event)) = about.filter(|_| fate != Fate::RequestLost) {
             sim.world.journal.failed(subscriber, event, false);
         }
@@ -93,6 +105,14 @@ pub(super) fn send(sim: &mut Sim, id: TaskId) {
             }
             sim.answer(id, 10 * MS);
         }
+        Fate::AnsweredLate => {
+            let late = late::how_late(sim);
+            sim.send_answered(id, late);
+        }
+        Fate::Hangs => {
+            late::hangs(sim, id);
+            sim.send_answered(id, Late::Hangs);
+        }
     }
 }
 
@@ -112,6 +132,7 @@ pub(super) fn refuse(sim: &mut Sim, id: TaskId) {
     if let Some((subscriber, event)) = forget_call(sim, id).and_then(|call| call.about) {
         sim.world.journal.failed(subscriber, event, false);
     }
+    late::is_refused(sim, id);
     sim.answer(id, 0);
 }
 
@@ -325,7 +346,8 @@ pub(super) fn strike(sim: &mut Sim) {
 
 /// The process is asked to stop: it ends what is under way, gives its lanes back, and starts again.
 fn stop(sim: &mut Sim, number: usize) {
-    if !sim.processes[number].alive || sim.processes[number].is_paused(sim.world.now) {
+    let gone = !sim.processes[number].alive || sim.processes[number].is_paused(sim.world.now);
+    if gone || late::hangs_in(sim, number) {
         return;
     }
     note(sim, "stop", "anywhere");

@@ -1,15 +1,18 @@
 //! The checks: some while it runs, the rest when all is at rest.
 
-use super::counters::{Counters, DIED, SKIPPED};
+use super::counters::{Counters, DIED, RETRIED, SKIPPED};
 use super::invariant::Invariant;
 use super::journal::{Delivered, End, Journal, Published};
 use super::judge::wants;
+use super::late;
 use super::options::{Micros, SECOND};
+use super::process::Unit;
 use super::sim::{Owner, Sim};
 use super::world::World;
+use relevo_core::clock::Instant;
 use relevo_core::dead_letters::DeadState;
 use relevo_core::event::{Event, EventId, lane_of};
-use relevo_core::relay::{Action, Batch, RelayConfig};
+use relevo_core::relay::{Action, Batch, Counts, RelayConfig};
 use relevo_stores::memory::DeadRow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +22,9 @@ pub(super) const RECOVERY: Micros = 65 * SECOND;
 
 /// Lanes in step are read together: one page for those in front and one for stragglers, however many lanes there are.
 const PAGES_AT_ONCE: usize = 2;
+
+/// No payload in the log of a run has more bytes.
+const LARGEST: usize = 16;
 
 /// What a machine may hold and do.
 pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Action]) {
@@ -31,50 +37,88 @@ pub(super) fn machine(sim: &mut Sim, number: usize, unit: usize, actions: &[Acti
     let now = process.clock(sim.world.now);
     let at = &process.units[unit];
     let counts = at.relay.counts(now);
-    let deliveries = actions.iter().filter(|action| matches!(action, Action::Deliver(_))).count();
-    let pages = actions.iter().filter(|action| matches!(action, Action::ReadPage { .. })).count();
-    // Pages are read while batches are under way, and what the destination did not take comes back.
-    let most = counts.lanes * config.lane_queue.div_ceil(2)
-        + 2 * config.page_rows
-        + config.batches_at_once() * config.batch;
-    let biggest = actions
-        .iter()
-        .map(|action| if let Action::Deliver(batch) = action { batch.len() } else { 0 })
-        .max();
-    let drained = 50;
-    let current = at.last_good.is_some_and(|sent| now.since(sent) < config.lease);
-    let broken = if counts.queued > most {
-        Some((Invariant::Bounded, format!("{} events in memory, {most} at most", counts.queued)))
-    } else if counts.queued_stopped > 0 {
-        let text = format!("{} events in memory of lanes that stopped", counts.queued_stopped);
-        Some((Invariant::Bounded, text))
-    } else if at.delivering + deliveries > config.batches_at_once() {
-        let text = format!("more than {} batches under way", config.batches_at_once());
-        Some((Invariant::Bounded, text))
-    } else if at.reading + pages > PAGES_AT_ONCE {
-        let text = format!(
-            "{} pages are read at once, {PAGES_AT_ONCE} at most whatever the lanes",
-            at.reading + pages
-        );
-        Some((Invariant::Bounded, text))
-    } else if biggest.unwrap_or(0) > config.batch.max(drained) {
-        Some((Invariant::Bounded, format!("a batch of {biggest:?} events")))
-    } else if actions.iter().any(|action| is_too_heavy(action, config)) {
-        let text = format!("a batch of several events has more than {} bytes", config.batch_bytes);
-        Some((Invariant::Bounded, text))
-    } else if deliveries > 0 && !current {
-        Some((
-            Invariant::Fencing,
-            format!("process {number} hands over though its lease may have ended"),
-        ))
-    } else {
-        None
-    };
+    let hands_over = actions.iter().any(|action| matches!(action, Action::Deliver(_)));
+    let current = is_current(at, now, config);
+    let broken = too_much_in_memory(&counts, config)
+        .or_else(|| too_much_at_once(at, actions, config))
+        .or_else(|| too_large(actions, config))
+        .map(|text| (Invariant::Bounded, text))
+        .or_else(|| {
+            let text = format!("process {number} hands over though its lease may have ended");
+            (hands_over && !current).then_some((Invariant::Fencing, text))
+        });
     if counts.stopped > 0 {
         sim.world.seen.sometimes("a lane with too many parked keys stopped");
     }
     if let Some((invariant, text)) = broken {
         sim.world.journal.broken(invariant, text);
+    }
+}
+
+/// Was the last sign of life sent so lately that nobody else may have the lanes?
+fn is_current(at: &Unit, now: Instant, config: &RelayConfig) -> bool {
+    at.last_good.is_some_and(|sent| now.since(sent) < config.lease)
+}
+
+/// A wave sets out for the broker: its lane must not be another's by now.
+pub(super) fn wave(sim: &mut Sim, owner: Owner) {
+    let Owner::Unit { process: number, unit, .. } = owner else { return };
+    let process = &sim.processes[number];
+    let now = process.clock(sim.world.now);
+    let config = &sim.world.options.subscriptions[unit].config;
+    if process.units.get(unit).is_some_and(|at| !is_current(at, now, config)) {
+        let text = format!("process {number} sends a wave though its lease may have ended");
+        sim.world.journal.broken(Invariant::Fencing, text);
+    }
+}
+
+/// Pages are read while batches are under way, and what the destination did not take comes back.
+fn too_much_in_memory(counts: &Counts, config: &RelayConfig) -> Option<String> {
+    let most = counts.lanes * config.lane_queue.div_ceil(2)
+        + 2 * config.page_rows
+        + config.batches_at_once() * config.batch;
+    // Beside slow lanes those with nothing to do are read for, a batch's share of a page at a time.
+    let page = config.page_bytes + LARGEST;
+    let most_bytes = config.queue_bytes
+        + (2 * PAGES_AT_ONCE + 1) * page
+        + config.batches_at_once() * (config.batch_bytes.max(LARGEST) + LARGEST);
+    if counts.queued > most {
+        Some(format!("{} events in memory, {most} at most", counts.queued))
+    } else if counts.queued_bytes > most_bytes {
+        Some(format!("{} bytes in memory, {most_bytes} at most", counts.queued_bytes))
+    } else if counts.queued_stopped > 0 {
+        Some(format!("{} events in memory of lanes that stopped", counts.queued_stopped))
+    } else {
+        None
+    }
+}
+
+fn too_much_at_once(at: &Unit, actions: &[Action], config: &RelayConfig) -> Option<String> {
+    let deliveries = actions.iter().filter(|action| matches!(action, Action::Deliver(_))).count();
+    let pages = actions.iter().filter(|action| matches!(action, Action::ReadPage { .. })).count();
+    if at.delivering + deliveries > config.batches_at_once() {
+        Some(format!("more than {} batches under way", config.batches_at_once()))
+    } else if at.reading + pages > PAGES_AT_ONCE {
+        let pages = at.reading + pages;
+        Some(format!("{pages} pages are read at once, {PAGES_AT_ONCE} at most whatever the lanes"))
+    } else {
+        None
+    }
+}
+
+fn too_large(actions: &[Action], config: &RelayConfig) -> Option<String> {
+    let drained = 50;
+    let sizes = actions.iter().map(|action| match action {
+        Action::Deliver(batch) => batch.len(),
+        _ => 0,
+    });
+    let biggest = sizes.max().unwrap_or(0);
+    if biggest > config.batch.max(drained) {
+        Some(format!("a batch of {biggest} events"))
+    } else if actions.iter().any(|action| is_too_heavy(action, config)) {
+        Some(format!("a batch of several events has more than {} bytes", config.batch_bytes))
+    } else {
+        None
     }
 }
 
@@ -102,16 +146,20 @@ pub(super) fn at_rest(sim: &Sim) -> bool {
         && world.broker_idle()
 }
 
-/// A person archives what holds a key, once the storm is over and everything else has come to an end: a held key holds
-/// back its own events and no others, unless more keys of its lane are held than the lane may have parked.
-pub(super) fn help(world: &mut World) {
+/// Once the storm is over and everything else has come to an end, a call that hangs is answered, and a person archives what
+/// holds a key. A call that hangs holds back its lane and no other; a held key its own events and no others, unless more
+/// keys of its lane are held than the lane may have parked.
+pub(super) fn help(sim: &mut Sim) {
+    let hung = late::hung_lane(sim);
+    let world = &mut sim.world;
     let held = held_keys(world);
-    if held.is_empty() {
+    if held.is_empty() && hung.is_none() {
         return;
     }
     let stopped = stopped_lanes(world, &held);
     let waits = |subscriber: usize, key: &str| {
-        held.contains(&(subscriber, key)) || stopped.contains(&(subscriber, lane_of(key)))
+        let lane = (subscriber, lane_of(key));
+        held.contains(&(subscriber, key)) || stopped.contains(&lane) || hung == Some(lane)
     };
     let beside = |(id, event): (&EventId, &Published)| {
         event.at.iter().enumerate().filter(|(_, delivered)| delivered.awaited).any(|(index, at)| {
@@ -119,8 +167,14 @@ pub(super) fn help(world: &mut World) {
         })
     };
     if world.journal.events.iter().any(beside) {
-        world.seen.sometimes("other keys went on beside a key that is held");
+        if !held.is_empty() {
+            world.seen.sometimes("other keys went on beside a key that is held");
+        }
         return;
+    }
+    if hung.is_some() {
+        world.seen.sometimes("everything else came to rest while a call hung");
+        return late::hangs_no_longer(sim);
     }
     if world.archive_all().is_err() {
         world.journal.broken(Invariant::Recovery, "archiving dead letters failed".into());
@@ -172,7 +226,8 @@ pub(super) fn not_recovered(sim: &mut Sim) {
         world.journal.subscribers[subscriber].name
     );
     let skipped = delivered.skip_answers > 0;
-    let gone = !format!("{why:?}").contains("Waits") && !format!("{why:?}").contains("Lane");
+    let told = format!("{why:?}");
+    let gone = !["Waits", "Lane", "Parked"].iter().any(|stands| told.contains(stands));
     let invariant = match (skipped, gone) {
         (true, _) => Invariant::NoSilentSkip,
         (_, true) => Invariant::NoLoss,
@@ -325,7 +380,7 @@ fn letters(world: &World, index: usize, id: EventId) -> Vec<&DeadRow> {
     world.db.dead().map(|(_, row)| row).filter(mine).collect()
 }
 
-/// Skips and deaths raise a counter when their note is known to be committed: a process that died, sleeps, or never heard
+/// Skips, deaths and retries raise a counter when their note is known to be committed: a process that died, sleeps, or never heard
 /// of its commit, has counted less; nobody ever counts more.
 fn counters_differ(
     world: &mut World,
@@ -338,7 +393,12 @@ fn counters_differ(
     let journal = &world.journal;
     for (index, subscriber) in journal.subscribers.iter().enumerate() {
         let name = subscriber.name;
-        for (counter, noted) in [(SKIPPED, journal.skipped[index]), (DIED, journal.died[index])] {
+        let noted = [
+            (SKIPPED, journal.skipped[index]),
+            (DIED, journal.died[index]),
+            (RETRIED, journal.retried[index]),
+        ];
+        for (counter, noted) in noted {
             let counted = counters.counted(counter, name);
             if counted > noted || all_heard && counted < noted {
                 let text = format!("{counter} of {name} is {counted}, and {noted} were noted");
@@ -351,6 +411,9 @@ fn counters_differ(
     }
     if all_heard && world.journal.died.iter().any(|noted| *noted > 0) {
         world.seen.sometimes("all dead letters were counted by whoever wrote them");
+    }
+    if all_heard && world.journal.retried.iter().any(|noted| *noted > 0) {
+        world.seen.sometimes("all retries were counted by whoever noted them");
     }
     None
 }

@@ -1,7 +1,7 @@
 //! The store, the driver, the handler and the publisher as a simulated process has them. Each statement is a step
 //! of its own, which may be lost, late, or the last thing the process did.
 
-use super::call::{Mailbox, NOTE};
+use super::call::{Mailbox, NOTE, WAVE};
 use super::inbox::{LandStep, MeetStep};
 use super::options::{MS, Options, SECOND, SubscriptionOptions};
 use super::plan::Plan;
@@ -350,8 +350,7 @@ impl Publisher for SimPublisher {
     /// The messages travel at the same time: they arrive in any order.
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
         let count = events.len();
-        let order =
-            self.mailbox.call("begin publishing", move |world| Ok(world.shuffled(count))).await;
+        let order = self.mailbox.call(WAVE, move |world| Ok(world.shuffled(count))).await;
         let order = order.unwrap_or_else(|_| (0..count).collect());
         let mut confirms = vec![Confirm::Unknown { error: "never sent".into() }; count];
         for index in order {
@@ -365,6 +364,7 @@ impl Publisher for SimPublisher {
             let answer = self.mailbox.call("publish", arrives).about(subscriber, id).await;
             confirms[index] =
                 answer.unwrap_or_else(|error| Confirm::Unknown { error: error.to_string() });
+            self.mailbox.told.tell((process, subscriber, id), &confirms[index]);
         }
         confirms
     }

@@ -104,7 +104,14 @@ fn show(arguments: &Arguments, failure: &Failure) {
     let rest = traced.len().saturating_sub(LAST_LINES);
     traced[rest..].iter().for_each(|line| println!("{line}"));
     println!("\nseed {seed}: BROKEN {violation}");
-    println!("the same again, with the {rest} lines before: cargo xtask sim --seed {seed}");
+    println!("the same again, with the {rest} lines before: {} --seed {seed}", again(arguments));
+}
+
+/// The command that runs one seed of what ran here: a mutant is in this program, and in no other.
+fn again(arguments: &Arguments) -> String {
+    let Some(mutant) = &arguments.mutant else { return "cargo xtask sim".into() };
+    let program = std::env::args().next().unwrap_or_else(|| "relevo-mutants".into());
+    format!("{program} --mutant {mutant}")
 }
 
 fn print(report: &Report) {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) const SKIPPED: &str = "relevo_skipped_total";
 pub(super) const DIED: &str = "outbox_failed_permanent_total";
+pub(super) const RETRIED: &str = "outbox_retry_total";
 
 /// Stands where a process has its exporter; all simulated processes share it.
 #[derive(Debug, Default)]
@@ -29,8 +30,8 @@ impl Recorder for Counters {
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         let subscription = key.labels().find(|label| label.key() == "subscription");
-        let Some(subscription) = subscription.filter(|_| [SKIPPED, DIED].contains(&key.name()))
-        else {
+        let kept = [SKIPPED, DIED, RETRIED].contains(&key.name());
+        let Some(subscription) = subscription.filter(|_| kept) else {
             return Counter::noop();
         };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,8 +18,8 @@ const KNOWN: &str = include_str!("killing-seeds.txt");
 
 /// What became of one variant.
 enum Fate {
-    /// This seed broke it.
-    Dead { seed: u64, violation: Violation },
+    /// This seed broke it, after so many were tried.
+    Dead { seed: u64, tried: u64, violation: Violation },
     /// No seed of the budget did.
     Survived,
     /// The seed breaks the right engine too: it shows nothing.
@@ -36,7 +36,8 @@ fn known() -> BTreeMap<&'static str, u64> {
 pub(super) fn all(budget: &Campaign, afresh: bool, write_to: Option<&Path>) -> bool {
     let known = if afresh { BTreeMap::new() } else { known() };
     let fates = fates(budget, &known);
-    println!("{:<24} {:>6}  {:<13} what it does wrong", "mutant", "seeds", "broken");
+    let (seed, tried) = ("killed by seed", "tried");
+    println!("{:<24} {seed:>14} {tried:>6}  {:<13} what it does wrong", "mutant", "broken");
     for (mutant, fate) in Mutant::ALL.iter().zip(&fates) {
         println!("{}", line(budget, *mutant, fate));
     }
@@ -70,26 +71,29 @@ fn fate(budget: &Campaign, mutant: Mutant, known: Option<u64>) -> Fate {
     let seeds = budget.first..budget.first + budget.seeds;
     let known = known.filter(|seed| seeds.contains(seed));
     activate(Some(mutant));
-    let broken = |seed: u64| Some((seed, run_caught(seed).violation?));
-    let Some((seed, violation)) = known.into_iter().chain(seeds).find_map(broken) else {
+    let broken = |(tried, seed)| Some((tried, seed, run_caught(seed).violation?));
+    let mut tries = (1..).zip(known.into_iter().chain(seeds));
+    let Some((tried, seed, violation)) = tries.find_map(broken) else {
         return Fate::Survived;
     };
     activate(None);
     match run_caught(seed).violation {
-        None => Fate::Dead { seed, violation },
+        None => Fate::Dead { seed, tried, violation },
         Some(violation) => Fate::EngineBroken { seed, violation },
     }
 }
 
 fn line(budget: &Campaign, mutant: Mutant, fate: &Fate) -> String {
-    let (seeds, broken) = match fate {
-        Fate::Dead { seed, violation } => (seed - budget.first + 1, violation.invariant.code()),
-        Fate::Survived => (budget.seeds, "SURVIVED"),
+    let (seed, tried, broken) = match fate {
+        Fate::Dead { seed, tried, violation } => {
+            (seed.to_string(), *tried, violation.invariant.code())
+        }
+        Fate::Survived => ("none".into(), budget.seeds, "SURVIVED"),
         Fate::EngineBroken { seed, violation } => {
-            return format!("{:<24} {seed:>6}  THE ENGINE ITSELF: {violation}", mutant.name());
+            return format!("{:<24} {seed:>14} THE ENGINE ITSELF: {violation}", mutant.name());
         }
     };
-    format!("{:<24} {seeds:>6}  {broken:<13} {}", mutant.name(), mutant.what())
+    format!("{:<24} {seed:>14} {tried:>6}  {broken:<13} {}", mutant.name(), mutant.what())
 }
 
 /// How many known seeds were not what killed.

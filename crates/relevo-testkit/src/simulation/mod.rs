@@ -7,7 +7,7 @@
 //! # Layout
 //! - `options`: what a seed decides before the run; `bias`: what some seeds look at closely; `plan`: what handlers and brokers do with each event
 //! - `sim`: the scheduler; `process`: the relay's machines with their shells; `intake`: the consumer's; `chaos`: what
-//!   goes wrong
+//!   goes wrong; `late`: what takes its time
 //! - `world`, `statements`, `inbox`, `broker`: what is outside the programs; `haste`: commits that a crash takes back from
 //!   handlers; `client`, `receiver`: how programs reach
 //!   it, step by step
@@ -15,7 +15,8 @@
 //! - `trace`, `describe`: a readable account of a seed; `campaign`, `command`: many seeds; `kills`: every mutant until
 //!   it is dead
 //! - `journal`, `landings`: what really happened, apart from all tables; `judge`: what it holds each delivery against;
-//!   `invariant`, `check`: what must hold; `counters`: what production counted; `seen`: what was reached
+//!   `told`: what publishers heard; `invariant`, `check`: what must hold; `counters`: what production counted; `seen`: what
+//!   was reached
 
 /// True when a deliberately wrong variant is switched on; always false without the feature `mutants`.
 #[cfg(not(feature = "mutants"))]
@@ -50,6 +51,7 @@ mod judge;
 #[cfg(feature = "mutants")]
 mod kills;
 mod landings;
+mod late;
 mod options;
 mod plan;
 mod process;
@@ -57,6 +59,7 @@ mod receiver;
 mod seen;
 mod sim;
 mod statements;
+mod told;
 mod trace;
 mod world;
 mod writers;

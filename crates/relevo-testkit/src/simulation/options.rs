@@ -106,6 +106,11 @@ pub(super) struct Rates {
     pub(super) reply_lost: u64,
     /// The client gives up and it is carried out later all the same.
     pub(super) late: u64,
+    /// It is carried out, and its answer comes up to three leases later. Where else nothing goes wrong only those of
+    /// handlers and brokers do.
+    pub(super) answer_late: u64,
+    /// A batch waits for its turn in a process that has much to do.
+    pub(super) turn_late: u64,
     /// The server ends the transaction.
     pub(super) conflict: u64,
     /// The process dies at this statement.
@@ -162,6 +167,8 @@ pub struct Options {
     pub(super) inbox_kept: Duration,
     /// Handlers' sessions do not wait for the disk: the server may lose what it confirmed to them.
     pub(super) hasty_handlers: bool,
+    /// A call of a handler or broker hangs until everything else is at rest.
+    pub(super) hangs: bool,
 }
 
 impl Options {
@@ -202,12 +209,14 @@ impl Options {
                 .collect(),
             inbox_kept: Duration::from_secs(3_600),
             hasty_handlers: false,
+            hangs: false,
         };
         bias.apply(&mut options, &mut r);
         options.add_consumer(&mut r);
         options.add_haste();
         options.add_second_consumer();
         options.add_limits();
+        options.add_slowness();
         options
     }
 
@@ -260,6 +269,24 @@ impl Options {
     }
 }
 
+impl Options {
+    /// Drawn apart, too: answers and turns that come late, and as many batches at once as a broker's window asks for.
+    fn add_slowness(&mut self) {
+        let mut rng = Rng::seeded(self.seed ^ 0x510_DE1A_7ED5_EED5);
+        let mut r = Draw(&mut rng);
+        for subscription in self.subscriptions.iter_mut().filter(|it| it.to == To::Broker) {
+            if r.one_in(4) {
+                subscription.config.concurrency = Some(64);
+            }
+        }
+        if self.bias == Bias::None {
+            self.rates.answer_late = r.pick(&[0, 0, 1, 4]);
+            self.rates.turn_late = r.pick(&[0, 0, 10, 40]);
+            self.hangs = r.one_in(4);
+        }
+    }
+}
+
 impl ConsumerOptions {
     fn draw(name: &'static str, r: &mut Draw<'_>) -> Self {
         let mut bounds = Bounds::default();
@@ -298,7 +325,7 @@ impl Options {
         self.troubles.contains(&trouble)
     }
 
-    /// Nothing goes wrong in this run: every owner is alive and in time.
+    /// Nothing goes wrong in this run but for handlers and brokers that are slow: every owner is alive and in time.
     pub(super) fn is_calm(&self) -> bool {
         let Rates { request_lost, reply_lost, late, crash, zombie, .. } = &self.rates;
         self.chaos_every == 0 && request_lost + reply_lost + late + crash + zombie == 0
@@ -339,6 +366,8 @@ impl Rates {
             request_lost: 0,
             reply_lost: 0,
             late: 0,
+            answer_late: 0,
+            turn_late: 0,
             conflict: 0,
             crash: 0,
             zombie: 0,
@@ -354,6 +383,8 @@ impl Rates {
             request_lost: r.pick(&[0, 2, 10]),
             reply_lost: r.pick(&[0, 5, 20]),
             late: r.pick(&[0, 0, 2, 10]),
+            answer_late: 0,
+            turn_late: 0,
             conflict: r.pick(&[0, 0, 5, 20]),
             crash: r.pick(&[0, 0, 1, 4]),
             zombie: r.pick(&[0, 0, 1, 2]),

@@ -6,7 +6,7 @@ use super::intake::Inlet;
 use super::options::{Micros, Options, SubscriptionOptions, To};
 use super::world::Ids;
 use relevo_core::broker::ToBroker;
-use relevo_core::clock::{Instant, Rng};
+use relevo_core::clock::{Clock, Instant, Rng};
 use relevo_core::inbox::Direct;
 use relevo_core::inbox::consume::Landed;
 use relevo_core::outbox::{MemberId, Store};
@@ -14,6 +14,7 @@ use relevo_core::relay::run::Destination;
 use relevo_core::relay::{Action, Delivery, Input, Relay};
 use relevo_core::telemetry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// One subscription at work in a process.
@@ -40,6 +41,8 @@ pub(super) struct Process {
     pub(super) paused_until: Option<Micros>,
     /// This process's monotonic clock is so far ahead.
     pub(super) clock_ahead: Micros,
+    /// What that clock shows to the tasks of this process.
+    shown: Arc<AtomicU64>,
     pub(super) store: Arc<dyn Store>,
     pub(super) units: Vec<Unit>,
     /// Its consumers.
@@ -57,6 +60,7 @@ impl Process {
             stopping: false,
             paused_until: None,
             clock_ahead: 0,
+            shown: Arc::default(),
             store: Arc::new(store),
             units: Vec::new(),
             inlets: Vec::new(),
@@ -66,6 +70,16 @@ impl Process {
     /// This process's clock.
     pub(super) fn clock(&self, now: Micros) -> Instant {
         Instant::at(Duration::from_micros(now + self.clock_ahead))
+    }
+
+    /// Time goes on.
+    pub(super) fn show(&self, now: Micros) {
+        self.shown.store(now + self.clock_ahead, Ordering::Relaxed);
+    }
+
+    /// The clock that its tasks look at.
+    pub(super) fn shown(&self) -> Clock {
+        Clock::told(self.shown.clone())
     }
 
     pub(super) fn is_paused(&self, now: Micros) -> bool {
@@ -128,49 +142,58 @@ fn destination(
     }
 }
 
-/// What the shell does with an action: ask the store, or hand a batch over, and say what came of it.
-pub(super) async fn perform(
-    store: Arc<dyn Store>,
-    destination: Arc<dyn Destination>,
-    subscription: Arc<str>,
-    member: MemberId,
-    max_parked: usize,
-    sent: Instant,
-    action: Action,
-) -> Input {
-    match action {
-        Action::Beat(beat) => Input::Beat { sent, result: store.beat(&beat).await },
-        Action::Take(claims) => {
-            let result = store.take_lanes(&subscription, &claims, &member, max_parked).await;
-            Input::Taken { claims, result }
-        }
-        Action::Load(lane, token) => {
-            let result = store.load_lane(&lane, token, max_parked).await;
-            Input::Loaded { lane: lane.lane, token, result }
-        }
-        Action::Release(claims) => {
-            let result = store.release_lanes(&subscription, &claims).await;
-            Input::Released { claims, result }
-        }
-        Action::ReadPage { reader, request } => {
-            Input::Page { reader, result: store.read_page(&request).await }
-        }
-        Action::ReadParked { lane, token, key, max_rows } => {
-            let result = store.read_parked(&lane, &key, max_rows).await;
-            Input::Parked { lane: lane.lane, token, key, max_rows, result }
-        }
-        Action::Deliver(batch) => {
-            let (lane, token) = (batch.lane().lane, batch.token());
-            let delivery: Box<Delivery> = Box::new(destination.deliver(&store, *batch).await);
-            telemetry::delivered(&subscription, &delivery);
-            Input::Delivered { lane, token, delivery }
-        }
-        Action::Record(changes) => {
-            let result = store.record(&changes).await;
-            for change in changes.iter().filter(|_| result.is_ok()) {
-                telemetry::recorded(&subscription, change);
+/// The shell of one subscription in a process, as far as actions go.
+pub(super) struct Shell {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) destination: Arc<dyn Destination>,
+    pub(super) subscription: Arc<str>,
+    pub(super) member: MemberId,
+    pub(super) max_parked: usize,
+    pub(super) clock: Clock,
+}
+
+impl Shell {
+    /// What the shell does with an action: ask the store, or hand a batch over, and say what came of it.
+    pub(super) async fn perform(self, action: Action) -> Input {
+        let Self { store, destination, subscription, member, max_parked, clock } = self;
+        match action {
+            Action::Beat(beat) => {
+                let sent = clock.now();
+                Input::Beat { sent, result: store.beat(&beat).await }
             }
-            Input::Recorded { changes, result }
+            Action::Take(claims) => {
+                let result = store.take_lanes(&subscription, &claims, &member, max_parked).await;
+                Input::Taken { claims, result }
+            }
+            Action::Load(lane, token) => {
+                let result = store.load_lane(&lane, token, max_parked).await;
+                Input::Loaded { lane: lane.lane, token, result }
+            }
+            Action::Release(claims) => {
+                let result = store.release_lanes(&subscription, &claims).await;
+                Input::Released { claims, result }
+            }
+            Action::ReadPage { reader, request } => {
+                Input::Page { reader, result: store.read_page(&request).await }
+            }
+            Action::ReadParked { lane, token, key, max_rows } => {
+                let result = store.read_parked(&lane, &key, max_rows).await;
+                Input::Parked { lane: lane.lane, token, key, max_rows, result }
+            }
+            Action::Deliver(batch) => {
+                let (lane, token) = (batch.lane().lane, batch.token());
+                let delivering = destination.deliver(&store, (*batch).timed_by(clock));
+                let delivery: Box<Delivery> = Box::new(delivering.await);
+                telemetry::delivered(&subscription, &delivery);
+                Input::Delivered { lane, token, delivery }
+            }
+            Action::Record(changes) => {
+                let result = store.record(&changes).await;
+                for change in changes.iter().filter(|_| result.is_ok()) {
+                    telemetry::recorded(&subscription, change);
+                }
+                Input::Recorded { changes, result }
+            }
         }
     }
 }

@@ -57,10 +57,17 @@ pub const SOMETIMES: &[&str] = &[
     "other keys went on beside a key that is held",
     "a lane with too many parked keys stopped",
     "an event overtook another of its key where order does not matter",
+    "a batch stopped between two waves, for its owner's lease might have ended",
+    "a batch whose turn came too late was not handed over",
+    "an answer came after its lane had another owner",
+    "a lane stayed its owner's through a call longer than the lease",
+    "everything else came to rest while a call hung",
+    "all retries were counted by whoever noted them",
 ];
 
 /// Faults that a campaign must inject *sometimes*: one that vanished from the schedule would leave everything green.
 const FAULTS: &[&str] = &[
+    "answered late",
     "broker down",
     "broker refuses",
     "broker stores twice",
@@ -72,11 +79,13 @@ const FAULTS: &[&str] = &[
     "crash",
     "database crash",
     "database moved",
+    "hangs",
     "pause",
     "reply lost",
     "request lost",
     "session cut",
     "stop",
+    "turn late",
 ];
 
 /// What one run (or many together) came through.
@@ -124,6 +133,11 @@ impl Seen {
     /// Mixes something into the digest.
     pub fn mix(&mut self, value: u64) {
         self.digest = (self.digest.rotate_left(5) ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    /// Mixes a text into the digest.
+    pub fn mix_text(&mut self, text: &str) {
+        text.bytes().for_each(|byte| self.mix(u64::from(byte)));
     }
 
     /// How many faults in all.

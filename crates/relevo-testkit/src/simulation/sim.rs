@@ -12,6 +12,7 @@ use super::counters::Counters;
 use super::intake::Came;
 use super::invariant::{Invariant, Violation};
 use super::journal::{Journal, Subscriber};
+use super::late::{Late, Lateness};
 use super::options::{MS, Micros, Options, To};
 use super::process::Process;
 use super::seen::Seen;
@@ -19,7 +20,7 @@ use super::trace::Trace;
 use super::world::{Ids, World};
 use super::{chaos, check, writers};
 use relevo_core::clock::Rng;
-use relevo_core::outbox::{LaneId, Start, Subscription};
+use relevo_core::outbox::{LaneId, Start, Subscription, Token};
 use relevo_core::relay::{Input, Order};
 use relevo_stores::memory::TxId;
 use std::cmp::Reverse;
@@ -72,8 +73,12 @@ pub(super) struct Task {
     pub(super) owner: Owner,
     work: Work,
     pub(super) call: Option<Call>,
-    /// The batch's lane, for the count of what is in flight.
-    lane: Option<LaneId>,
+    /// The batch's lane and token, for the count of what is in flight.
+    pub(super) lane: Option<(LaneId, Token)>,
+    /// Its statement is answered late.
+    late: Option<Late>,
+    /// So late was its last statement's answer.
+    late_by: Micros,
     /// The server restarted under it: its connection is gone, the next statement on it fails.
     pub(super) cut: bool,
 }
@@ -124,6 +129,7 @@ pub(super) struct Sim {
     next_task: TaskId,
     ghosts: BTreeMap<u64, Call>,
     pub(super) rng: Rng,
+    pub(super) late: Lateness,
     /// Everything was at rest since.
     quiet_since: Option<Micros>,
     over: bool,
@@ -157,6 +163,7 @@ pub(super) fn run(options: Options, traced: bool) -> Outcome {
     });
     let now = sim.world.now;
     let asleep = sim.processes.iter().any(|process| process.is_paused(now));
+    let asleep = asleep || sim.late.is_awaited(now);
     check::at_the_end(&mut sim.world, &counters, asleep);
     sim.into_outcome()
 }
@@ -183,9 +190,11 @@ impl Sim {
         let processes =
             (0..options.processes).map(|number| Process::new(number, &mailbox, &options)).collect();
         let rng = Rng::seeded(options.seed.rotate_left(32) ^ 0xC0FFEE);
+        let late = Lateness::of(options.seed);
         let ids = Ids::of(options.seed);
+        let told = mailbox.told.clone();
         Self {
-            world: World::new(options, ids.clone(), journal, Trace::new(traced)),
+            world: World::new(options, ids.clone(), journal, told, Trace::new(traced)),
             mailbox,
             ids,
             processes,
@@ -195,6 +204,7 @@ impl Sim {
             next_task: 0,
             ghosts: BTreeMap::new(),
             rng,
+            late,
             quiet_since: None,
             over: false,
         }
@@ -267,6 +277,7 @@ impl Sim {
         while !self.over && self.world.journal.violation.is_none() {
             let Some(Reverse((at, _, event))) = self.queue.pop() else { break };
             self.world.set_now(at);
+            self.processes.iter().for_each(|process| process.show(at));
             self.happen(event);
             self.end_dropped();
             self.ring();
@@ -340,7 +351,7 @@ impl Sim {
             self.over = now - since >= 600 * MS;
         } else {
             self.quiet_since = None;
-            check::help(&mut self.world);
+            check::help(self);
         }
         if now > self.world.options.storm + check::RECOVERY {
             check::not_recovered(self);
@@ -356,6 +367,8 @@ impl Sim {
         let committed =
             self.world.journal.events.values().filter(|event| event.committed_at.is_some()).count();
         let mut seen = self.world.seen;
+        // Whatever was drawn differently has left its traces here.
+        [self.rng.next_u64(), self.world.rng.next_u64()].into_iter().for_each(|it| seen.mix(it));
         seen.committed = committed as u64;
         seen.delivered += self.world.journal.effects;
         Outcome {

@@ -6,12 +6,13 @@ use super::invariant::Invariant;
 use super::journal::Journal;
 use super::options::{Draw, Micros, Options};
 use super::seen::Seen;
+use super::told::Told;
 use super::trace::Trace;
 use chrono::{DateTime, Duration, Utc};
-use relevo_core::Result;
 use relevo_core::clock::Rng;
 use relevo_core::event::{EventId, NewEvent};
 use relevo_core::outbox::{LaneChange, LaneId, MemberId, Position, Token};
+use relevo_core::{ErrorClass, Result};
 use relevo_stores::memory::{Db, Refusal, Statement, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,6 +68,8 @@ pub(super) struct World {
     pub(super) in_flight: BTreeMap<LaneId, i64>,
     /// Lanes whose last commit has an outcome only the world knows.
     pub(super) unknown: BTreeMap<LaneId, bool>,
+    /// What publishers heard.
+    told: Told,
     unflushed: Vec<Unflushed>,
     /// Every transaction id below is durable.
     flushed_xid: i64,
@@ -92,7 +95,13 @@ impl Ids {
 }
 
 impl World {
-    pub(super) fn new(options: Arc<Options>, ids: Ids, journal: Journal, trace: Trace) -> Self {
+    pub(super) fn new(
+        options: Arc<Options>,
+        ids: Ids,
+        journal: Journal,
+        told: Told,
+        trace: Trace,
+    ) -> Self {
         let rng = Rng::seeded(options.seed);
         Self {
             db: Db::new(start()),
@@ -110,6 +119,7 @@ impl World {
             zombies: BTreeSet::new(),
             in_flight: BTreeMap::new(),
             unknown: BTreeMap::new(),
+            told,
             unflushed: Vec::new(),
             flushed_xid: 0,
             ids,
@@ -216,7 +226,7 @@ impl World {
         let replayed = self.put_back_by(tx);
         let rings = self.journal.has_published(tx);
         let asynchronous = self.moves_of(tx).or_else(|| self.handled_in_haste(tx));
-        self.sessions.remove(&tx);
+        let process = self.sessions.remove(&tx).and_then(|session| session.process);
         if let Err(error) = self.db.commit(tx) {
             self.journal.rolled_back(tx);
             return Err(error);
@@ -236,9 +246,35 @@ impl World {
                 self.seen.sometimes("an event was skipped");
             }
         }
+        self.check_classes(tx, process);
         self.journal.committed(tx, &replayed);
         self.rang |= rings;
         Ok(())
+    }
+
+    /// What a broker did not take waits with the reason that its confirm gave.
+    fn check_classes(&mut self, tx: TxId, process: Option<usize>) {
+        let Some(process) = process else { return };
+        let wrong = self.journal.changes_of(tx).find_map(|change| {
+            let subscriber = self.journal.subscriber(&change.lane.subscription);
+            let failed = change.failed.iter().filter_map(|event| {
+                let key = change.parked.iter().find(|parked| parked.key == event.key)?;
+                Some((event.id, key.class))
+            });
+            let untold = |(event, class): &(EventId, ErrorClass)| {
+                !self.told.was_told((process, subscriber, *event), *class)
+            };
+            let (event, class) = failed.into_iter().find(untold)?;
+            let about = &self.journal.subscribers[subscriber];
+            let text = format!(
+                "{event} waits at {} as {class}, and no confirm said that to process {process}",
+                about.name
+            );
+            (!about.once).then_some(text)
+        });
+        if let Some(text) = wrong {
+            self.journal.broken(Invariant::NoSilentSkip, text);
+        }
     }
 
     pub(super) fn rollback(&mut self, tx: TxId) {

@@ -160,6 +160,11 @@ impl Lane {
         matches!(self.work, Work::Busy | Work::Doomed)
     }
 
+    /// Nothing is under way, and no row waits in memory.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.is_busy()
+    }
+
     pub(super) fn is_void(&self) -> bool {
         matches!(self.work, Work::Void | Work::Doomed)
     }

@@ -17,6 +17,7 @@ macro_rules! broker_cases {
                 a_second_copy_of_an_id_is_dropped: publishes drops_duplicates,
                 no_more_messages_than_the_window_are_unconfirmed: publishes windowed,
                 no_more_bytes_than_the_window_are_unconfirmed: publishes windowed,
+                what_gets_no_turn_in_time_is_down_and_never_sent: publishes windowed,
                 publishing_after_the_close_is_down: publishes,
                 closing_twice_is_closing_once: publishes,
                 closing_hands_over_what_is_on_its_way: publishes windowed,

@@ -3,11 +3,12 @@
 use super::Rig;
 use super::rig::{QUIET, drain, ids, joined, publish, publishing, settle_all, take};
 use super::world::Fault;
-use crate::eventually;
+use crate::{PATIENCE, eventually};
 use relevo_core::broker::Confirm;
 use relevo_core::event::{Event, NewEvent};
-use relevo_core::{ErrorClass, Result};
+use relevo_core::{Error, ErrorClass, Kind, Result};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 fn class_of(confirm: &Confirm) -> Option<ErrorClass> {
     match confirm {
@@ -195,6 +196,27 @@ pub async fn no_more_messages_than_the_window_are_unconfirmed(rig: &Rig) -> Resu
 pub async fn no_more_bytes_than_the_window_are_unconfirmed(rig: &Rig) -> Result<()> {
     let events: Vec<_> = (1..81).map(|n| rig.sized(n, 3000)).collect();
     fills(rig, (1000, 10_240), &events, 3).await
+}
+
+/// It waits for room no longer than for a confirm. A relay that waits as long as the adapter says hears of each message
+/// whether it was sent.
+pub async fn what_gets_no_turn_in_time_is_down_and_never_sent(rig: &Rig) -> Result<()> {
+    let publisher = rig.world.publisher_waiting(5, Duration::from_secs(3))?;
+    rig.store_in_the_end(&publisher, &[rig.event(0)]).await;
+    let before = rig.world.stored().await?;
+    rig.world.fault(Fault::WithholdsAnswers).await?;
+    let events = rig.events(1..21);
+    let publishing = publish(&publisher, &events);
+    let late = |_| Error::new(Kind::Timeout, "it takes longer than it says");
+    let limit = publisher.publish_limit().unwrap_or(PATIENCE);
+    let confirms = tokio::time::timeout(limit, publishing).await.map_err(late)?;
+    let (sent, unsent) = confirms.split_at(5);
+    assert!(sent.iter().all(|c| matches!(c, Confirm::Unknown { .. })), "{confirms:?}");
+    assert!(unsent.iter().all(|c| matches!(c, Confirm::Down { .. })), "{confirms:?}");
+    assert_eq!(rig.world.stored().await? - before, sent.len());
+    rig.world.fault(Fault::None).await?;
+    rig.store_in_the_end(&publisher, &events).await;
+    Ok(())
 }
 
 /// Down, at once.

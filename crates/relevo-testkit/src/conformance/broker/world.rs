@@ -47,6 +47,12 @@ pub trait BrokerWorld: Send + Sync {
     /// takes. A message that is larger goes alone.
     fn publisher_within(&self, messages: usize, bytes: usize) -> Result<Arc<dyn Publisher>>;
 
+    /// The same with at most so many messages, which waits for a confirm for so long, where the adapter declares
+    /// `windowed`.
+    fn publisher_waiting(&self, _messages: usize, _limit: Duration) -> Result<Arc<dyn Publisher>> {
+        self.publisher()
+    }
+
     /// A subscriber to the destination, where the adapter declares `consumes`.
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>>;
 

@@ -80,6 +80,7 @@ impl Journal {
         }
         self.skipped[subscriber] += change.skips.len() as u64;
         self.died[subscriber] += change.deaths.len() as u64;
+        self.retried[subscriber] += change.retried();
         change.settled.iter().for_each(|event| self.parked(subscriber, event.id, false));
         change.waiting.iter().for_each(|event| self.parked(subscriber, event.id, true));
     }

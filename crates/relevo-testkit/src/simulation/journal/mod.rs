@@ -131,6 +131,8 @@ pub(super) struct Journal {
     pub(super) skipped: Vec<u64>,
     /// How many dead letters, likewise.
     pub(super) died: Vec<u64>,
+    /// How many failed attempts that were to be tried again, likewise.
+    pub(super) retried: Vec<u64>,
     /// The ids that landed events were published with, by their ids in the consumer's log.
     pub(super) originals: BTreeMap<EventId, EventId>,
 }
@@ -138,7 +140,8 @@ pub(super) struct Journal {
 impl Journal {
     pub(super) fn new(subscribers: Vec<Subscriber>) -> Self {
         let none = vec![0; subscribers.len()];
-        Self { subscribers, skipped: none.clone(), died: none, ..Self::default() }
+        let (skipped, died) = (none.clone(), none.clone());
+        Self { subscribers, skipped, died, retried: none, ..Self::default() }
     }
 
     pub(super) fn subscriber(&self, name: &str) -> usize {

@@ -2,9 +2,10 @@
 
 use super::super::invariant::Invariant;
 use super::super::options::{Micros, SECOND};
-use super::super::process::perform;
-use super::super::{chaos, check, describe};
+use super::super::process::Shell;
+use super::super::{chaos, check, describe, late};
 use super::{Answer, Event, Owner, Sim};
+use relevo_core::Kind;
 use relevo_core::inbox::consume::intake;
 use relevo_core::outbox::MemberId;
 use relevo_core::relay::{Action, Delivery, Input};
@@ -83,8 +84,8 @@ impl Sim {
             Input::Page { .. } => at.reading -= 1,
             Input::Delivered { delivery, .. } => {
                 at.delivering -= 1;
-                if matches!(**delivery, Delivery::Aborted { .. }) {
-                    self.world.seen.sometimes("a batch was rolled back and redone one by one");
+                if let Some(what) = told_by(delivery, self.world.journal.subscribers[unit].once) {
+                    self.world.seen.sometimes(what);
                 }
             }
             _ => {}
@@ -110,7 +111,7 @@ impl Sim {
         let lane = match &action {
             Action::Deliver(batch) => {
                 process.units[unit].delivering += 1;
-                Some(batch.lane().clone())
+                Some((batch.lane().clone(), batch.token()))
             }
             Action::ReadPage { .. } => {
                 process.units[unit].reading += 1;
@@ -118,21 +119,43 @@ impl Sim {
             }
             _ => None,
         };
-        if let (Some(lane), Action::Deliver(batch)) = (&lane, &action) {
-            let before = self.world.in_flight.insert(lane.clone(), batch.token());
-            if before == Some(batch.token()) {
-                let text = format!("two batches of lane {} are under way", lane.lane);
-                self.world.journal.broken(Invariant::Bounded, text);
-            }
+        if let Some((lane, token)) = &lane
+            && self.world.in_flight.insert(lane.clone(), *token) == Some(*token)
+        {
+            let text = format!("two batches of lane {} are under way", lane.lane);
+            self.world.journal.broken(Invariant::Bounded, text);
         }
         let owner = Owner::Unit { process: number, life: process.life, unit };
-        let member = MemberId(format!("p{number}.{}", process.life).into());
-        let (store, destination) = (process.store.clone(), process.units[unit].destination.clone());
-        let (sent, name) = (process.clock(self.world.now), Arc::from(subscription.name));
-        let most = subscription.config.max_parked_keys + 1;
+        let shell = Shell {
+            store: process.store.clone(),
+            destination: process.units[unit].destination.clone(),
+            subscription: Arc::from(subscription.name),
+            member: MemberId(format!("p{number}.{}", process.life).into()),
+            max_parked: subscription.config.max_parked_keys + 1,
+            clock: process.shown(),
+        };
+        let turn = lane.as_ref().and_then(|_| late::turn(self, number));
+        let mailbox = self.mailbox.clone();
         self.spawn(owner, lane, async move {
-            let input = perform(store, destination, name, member, most, sent, action).await;
-            Some(Answer::Relay(input))
+            if let Some(turn) = turn {
+                mailbox.sleep(turn).await;
+            }
+            Some(Answer::Relay(shell.perform(action).await))
         });
+    }
+}
+
+/// The interesting end of a batch, if it has one. Effects that share the cursor's transaction are fenced by it; only what
+/// goes to a broker is held back by whoever hands it over.
+fn told_by(delivery: &Delivery, fenced: bool) -> Option<&'static str> {
+    match delivery {
+        Delivery::Aborted { .. } => Some("a batch was rolled back and redone one by one"),
+        Delivery::Decided { rest, down: None, .. } if !rest.is_empty() => {
+            Some("a batch stopped between two waves, for its owner's lease might have ended")
+        }
+        Delivery::Void(error) if !fenced && error.kind() == Kind::Stale => {
+            Some("a batch whose turn came too late was not handed over")
+        }
+        _ => None,
     }
 }

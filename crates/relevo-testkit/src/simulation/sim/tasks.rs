@@ -2,10 +2,11 @@
 
 use super::super::broker::LineId;
 use super::super::call::{self, Call, Ran, Wait};
-use super::super::chaos;
+use super::super::late::{self, Late};
 use super::super::options::{MS, Micros};
+use super::super::{chaos, check};
 use super::{Answer, Event, Owner, Sim, Task, TaskId};
-use relevo_core::outbox::LaneId;
+use relevo_core::outbox::{LaneId, Token};
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
@@ -18,12 +19,13 @@ impl Sim {
     pub(in crate::simulation) fn spawn(
         &mut self,
         owner: Owner,
-        lane: Option<LaneId>,
+        lane: Option<(LaneId, Token)>,
         work: impl Future<Output = Option<Answer>> + Send + 'static,
     ) {
         self.next_task += 1;
         let id = self.next_task;
-        self.tasks.insert(id, Task { owner, work: Box::pin(work), call: None, lane, cut: false });
+        let (call, late, work) = (None, None, Box::pin(work));
+        self.tasks.insert(id, Task { owner, work, call, lane, late, late_by: 0, cut: false });
         self.poll(id);
     }
 
@@ -44,8 +46,12 @@ impl Sim {
 
     pub(super) fn called(&mut self, id: TaskId, call: Call) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        task.call = Some(call);
+        let name = call.name;
+        (task.call, task.late) = (Some(call), None);
         let owner = task.owner;
+        if name == call::WAVE {
+            check::wave(self, owner);
+        }
         if owner == Owner::Beside {
             let delay = self.latency();
             return self.after(delay, Event::Execute(id));
@@ -57,6 +63,14 @@ impl Sim {
     pub(in crate::simulation) fn send(&mut self, id: TaskId) {
         let delay = self.latency();
         self.after(delay, Event::Execute(id));
+    }
+
+    /// The same, and the answer takes its time.
+    pub(in crate::simulation) fn send_answered(&mut self, id: TaskId, late: Late) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.late = Some(late);
+        }
+        self.send(id);
     }
 
     /// The client hears (or gives up) after a while.
@@ -128,14 +142,22 @@ impl Sim {
             let delay = 500 + self.latency();
             return self.after(delay, Event::Execute(id));
         }
-        let owner = task.owner;
-        let name = call.name;
-        self.world.seen.mix(self.world.now ^ id.rotate_left(40) ^ name.len() as u64);
+        let (owner, name, late) = (task.owner, call.name, task.late.take());
+        task.late_by = late.map_or(0, |late| if let Late::By(time) = late { time } else { 1 });
+        self.world.seen.mix(self.world.now ^ id.rotate_left(40) ^ ran as u64);
+        self.world.seen.mix_text(name);
         if self.world.trace.is_kept() {
             self.world.trace.line(self.world.now, format_args!("{:<10} {name}", who(owner)));
         }
         let delay = self.latency();
-        self.after(delay, Event::Reply(id));
+        match late {
+            None => self.after(delay, Event::Reply(id)),
+            Some(Late::By(more)) => self.after(delay + more, Event::Reply(id)),
+            Some(Late::Hangs) => {}
+        }
+        if let Some(late) = late {
+            late::answers(self, owner, late);
+        }
         chaos::executed(self, owner, name);
     }
 
@@ -149,12 +171,31 @@ impl Sim {
             let delay = until - self.world.now + self.latency();
             return self.after(delay, Event::Reply(id));
         }
+        if let Some(what) = self.came_late(task) {
+            self.world.seen.sometimes(what);
+        }
         self.poll(id);
+    }
+
+    /// Whose is the lane of a batch by the time that a late answer comes?
+    fn came_late(&self, task: &Task) -> Option<&'static str> {
+        let (lane, token) = task.lane.as_ref().filter(|_| task.late_by > 0)?;
+        let lease = self.world.options.lease.as_micros() as Micros;
+        let kept = self.world.db.cursor(lane)?.token == *token;
+        match kept {
+            true if task.late_by > lease => {
+                Some("a lane stayed its owner's through a call longer than the lease")
+            }
+            true => None,
+            false => Some("an answer came after its lane had another owner"),
+        }
     }
 
     pub(super) fn ended(&mut self, id: TaskId, answer: Option<Answer>) {
         let Some(task) = self.tasks.remove(&id) else { return };
-        if let Some(lane) = &task.lane {
+        if let Some((lane, token)) = &task.lane
+            && self.world.in_flight.get(lane) == Some(token)
+        {
             self.world.in_flight.remove(lane);
         }
         let Some((process, life)) = task.owner.process() else { return };
