@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - [`adopt`]: outbox tables of somebody else's, relayed in place
+//! - [`alone`]: one test in a process of its own
 //! - [`stores`]: harnesses that bring each store before the conformance suite
 //! - [`writer`]: an application's transaction, of each driver
 //! - [`world`]: a store with handlers of one driver, and the table their effects go to
@@ -14,6 +15,7 @@
 //! - [`engine`]: the whole engine with real handlers, as cases for every world
 
 pub mod adopt;
+pub mod alone;
 pub mod broker;
 pub mod brokers;
 pub mod cluster;

@@ -3,16 +3,18 @@
 
 #[path = "rabbitmq/cloudevents.rs"]
 mod cloudevents;
+#[path = "rabbitmq/rights.rs"]
+mod rights;
 
 use relevo_brokers::rabbitmq::topology::{RabbitMqAdmin, RabbitMqTopology};
 use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher, RabbitMqSubscriber};
-use relevo_core::ErrorClass;
 use relevo_core::broker::{
-    Act as Step, Confirm, Incoming, Publisher, Received, Receiver, Settle, Subscriber, Topology,
-    dead_header,
+    Act as Step, Confirm, Incoming, Plan, Publisher, Received, Receiver, Settle, Subscriber,
+    Topology, dead_header,
 };
 use relevo_core::event::{Event, NewEvent, TopicFilter};
 use relevo_core::retry::RetryPolicy;
+use relevo_core::{ErrorClass, Kind};
 use relevo_testkit::eventually;
 use relevo_testkit::services::{
     self, Certificates, ClientCertificates, Proxy, RabbitMq, RabbitMqOptions,
@@ -70,10 +72,15 @@ async fn one(receiver: &mut Box<dyn Receiver>) -> Incoming {
 }
 
 fn shop() -> RabbitMqTopology {
+    shop_with("quorum")
+}
+
+/// The same with queues of this kind.
+fn shop_with(kind: &str) -> RabbitMqTopology {
     topology(json!({
         "exchanges": {"events": {}},
         "queues": {"jobs": {
-            "bind": {"events": ["jobs.#"]}, "dead_letters": "dead",
+            "kind": kind, "bind": {"events": ["jobs.#"]}, "dead_letters": "dead",
             "retry": ["1s", "20s"], "single_active_consumer": true,
         }},
     }))
@@ -180,69 +187,76 @@ fn a_broker_without_memory_is_down_within_the_limit_and_what_it_was_sent_is_unkn
 #[test]
 fn a_retry_climbs_the_ladder_and_keeps_its_topic() {
     run(async || {
-        let Some((server, url)) = fresh().await else { return };
-        admin(&server, &url, &shop()).apply(false).await.unwrap();
-        let config = RabbitMqConfig::to(&url).unwrap().exchange("events");
-        let publisher = RabbitMqPublisher::new(config.clone());
-        let sent = event("jobs.made", b"bytes");
-        assert_eq!(publish(&publisher, std::slice::from_ref(&sent)).await, [Confirm::Stored]);
-        let subscriber =
-            RabbitMqSubscriber::new(config, "jobs").retry_ladder(shop().ladder("jobs"));
-        let mut receiver = subscriber.open().await.unwrap();
-        let first = one(&mut receiver).await;
-        let began = Instant::now();
-        let later = Settle::RetryAfter(Duration::from_millis(600));
-        receiver.settle(&[(first.tag, later)]).await.unwrap();
-        // It waits at the broker, not here: another consumer may get it.
-        receiver.close().await.unwrap();
-        let mut receiver = subscriber.open().await.unwrap();
-        let again = one(&mut receiver).await;
-        assert!(began.elapsed() >= Duration::from_secs(1), "the rung of a second");
-        assert_eq!((again.topic.as_str(), &again.payload[..]), ("jobs.made", &b"bytes"[..]));
-        assert_eq!(again.message_id, Some(sent.id.to_string()));
-        receiver.settle(&[(again.tag, Settle::Done)]).await.unwrap();
+        for kind in ["quorum", "classic"] {
+            let Some((server, url)) = fresh().await else { return };
+            climbs_the_ladder(&server, &url, &shop_with(kind)).await;
+        }
     });
 }
 
-fn two_rungs() -> RabbitMqTopology {
-    topology(json!({
-        "exchanges": {"events": {}},
-        "queues": {"jobs": {
-            "bind": {"events": ["jobs.#"]}, "dead_letters": "dead", "retry": ["1s", "2s"],
-        }},
-    }))
+async fn climbs_the_ladder(server: &RabbitMq, url: &str, shop: &RabbitMqTopology) {
+    admin(server, url, shop).apply(false).await.unwrap();
+    let config = RabbitMqConfig::to(url).unwrap().exchange("events");
+    let publisher = RabbitMqPublisher::new(config.clone());
+    let sent = event("jobs.made", b"bytes");
+    assert_eq!(publish(&publisher, std::slice::from_ref(&sent)).await, [Confirm::Stored]);
+    let subscriber = RabbitMqSubscriber::new(config, "jobs").retry_ladder(shop.ladder("jobs"));
+    let mut receiver = subscriber.open().await.unwrap();
+    let first = one(&mut receiver).await;
+    let began = Instant::now();
+    let later = Settle::RetryAfter(Duration::from_millis(600));
+    receiver.settle(&[(first.tag, later)]).await.unwrap();
+    // It waits at the broker, not here: another consumer may get it.
+    receiver.close().await.unwrap();
+    let mut receiver = subscriber.open().await.unwrap();
+    let again = one(&mut receiver).await;
+    assert!(began.elapsed() >= Duration::from_secs(1), "the rung of a second");
+    assert_eq!((again.topic.as_str(), &again.payload[..]), ("jobs.made", &b"bytes"[..]));
+    assert_eq!(again.message_id, Some(sent.id.to_string()));
+    receiver.settle(&[(again.tag, Settle::Done)]).await.unwrap();
 }
 
 #[test]
 fn a_consumer_climbs_both_rungs_and_leaves_the_dead_to_the_broker() {
     run(async || {
-        let Some((server, url)) = fresh().await else { return };
-        admin(&server, &url, &two_rungs()).apply(false).await.unwrap();
-        let config = RabbitMqConfig::to(&url).unwrap().exchange("events");
-        let (wanted, script) = (two_rungs(), Script::new(|_, _| Act::Fail("no paper")));
-        let subscriber = RabbitMqSubscriber::new(config.clone(), "jobs")
-            .retry_ladder(wanted.ladder("jobs"))
-            .dead_letters(wanted.dead_letters("jobs").unwrap());
-        let ladder = RetryPolicy::ladder([Duration::from_secs(1), Duration::from_secs(2)]);
-        let terms = Terms { at_broker: Some(ladder), ..quick().into() };
-        let world = MemoryWorld::fresh().await.unwrap();
-        let consuming = world.consume("jobs", Box::new(subscriber), terms, &script).await.unwrap();
-        let sent = event("jobs.made", b"bytes");
-        let publisher = RabbitMqPublisher::new(config.clone());
-        assert_eq!(publish(&publisher, std::slice::from_ref(&sent)).await, [Confirm::Stored]);
-        let mut dead = RabbitMqSubscriber::new(config, "jobs.dead").open().await.unwrap();
-        let letter = one(&mut dead).await;
-        let times = script.times(sent.id);
-        let waits: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert!(waits.len() == 2 && waits[0] >= Duration::from_secs(1), "{waits:?}");
-        assert!(waits[1] >= Duration::from_secs(2), "the second rung: {waits:?}");
-        assert_eq!((letter.topic.as_str(), &letter.payload[..]), ("jobs.made", &b"bytes"[..]));
-        assert_eq!(letter.header(dead_header::ATTEMPTS), Some("3"));
-        let reason = letter.header(dead_header::REASON).unwrap();
-        assert!(reason.contains("attempt 3") && reason.contains("no paper"), "{reason}");
-        assert!(world.operate().peek(0, 10).await.unwrap().is_empty(), "nothing landed");
-        consuming.stop(relevo_testkit::PATIENCE).await.unwrap();
+        for kind in ["quorum", "classic"] {
+            let Some((server, url)) = fresh().await else { return };
+            let two_rungs = topology(json!({
+                "exchanges": {"events": {}},
+                "queues": {"jobs": {"kind": kind, "bind": {"events": ["jobs.#"]},
+                    "dead_letters": "dead", "retry": ["1s", "2s"]}},
+            }));
+            climbs_both_rungs(&server, &url, two_rungs).await;
+        }
     });
+}
+
+async fn climbs_both_rungs(server: &RabbitMq, url: &str, wanted: RabbitMqTopology) {
+    admin(server, url, &wanted).apply(false).await.unwrap();
+    let config = RabbitMqConfig::to(url).unwrap().exchange("events");
+    let script = Script::new(|_, _| Act::Fail("no paper"));
+    let subscriber = RabbitMqSubscriber::new(config.clone(), "jobs")
+        .retry_ladder(wanted.ladder("jobs"))
+        .dead_letters(wanted.dead_letters("jobs").unwrap());
+    let ladder = RetryPolicy::ladder([Duration::from_secs(1), Duration::from_secs(2)]);
+    let terms = Terms { at_broker: Some(ladder), ..quick().into() };
+    let world = MemoryWorld::fresh().await.unwrap();
+    let consuming = world.consume("jobs", Box::new(subscriber), terms, &script).await.unwrap();
+    let sent = event("jobs.made", b"bytes");
+    let publisher = RabbitMqPublisher::new(config.clone());
+    assert_eq!(publish(&publisher, std::slice::from_ref(&sent)).await, [Confirm::Stored]);
+    let mut dead = RabbitMqSubscriber::new(config, "jobs.dead").open().await.unwrap();
+    let letter = one(&mut dead).await;
+    let times = script.times(sent.id);
+    let waits: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(waits.len() == 2 && waits[0] >= Duration::from_secs(1), "{waits:?}");
+    assert!(waits[1] >= Duration::from_secs(2), "the second rung: {waits:?}");
+    assert_eq!((letter.topic.as_str(), &letter.payload[..]), ("jobs.made", &b"bytes"[..]));
+    assert_eq!(letter.header(dead_header::ATTEMPTS), Some("3"));
+    let reason = letter.header(dead_header::REASON).unwrap();
+    assert!(reason.contains("attempt 3") && reason.contains("no paper"), "{reason}");
+    assert!(world.operate().peek(0, 10).await.unwrap().is_empty(), "nothing landed");
+    consuming.stop(relevo_testkit::PATIENCE).await.unwrap();
 }
 
 #[test]
@@ -297,7 +311,7 @@ fn a_topology_is_planned_applied_once_and_found_as_wanted() {
             "nothing was made meanwhile"
         );
         eventually("it is as wanted", async || {
-            admin_of(&shop()).plan().await.ok().filter(relevo_core::broker::Plan::is_done)
+            admin_of(&shop()).plan().await.ok().filter(Plan::is_done)
         })
         .await;
         let again = admin_of(&shop()).apply(false).await.unwrap();
@@ -331,6 +345,69 @@ fn a_change_that_would_lose_messages_needs_force() {
         })
         .await;
         assert!(found.allow(false).is_err(), "{found:?}");
+        stray.apply(true).await.unwrap();
+        eventually("it is gone", async || stray.plan().await.ok().filter(Plan::is_done)).await;
+        let confirms = publish(&publisher, &[event("jobs.a", b"1"), event("other.a", b"2")]).await;
+        assert_eq!(class_of(&confirms[0]), Some(ErrorClass::Permanent), "nobody gets it any more");
+        assert_eq!(confirms[1], Confirm::Stored);
+    });
+}
+
+#[test]
+fn an_exchange_that_is_replaced_keeps_the_named_bindings_and_says_which_others_go() {
+    run(async || {
+        let Some((server, url)) = fresh().await else { return };
+        let of_others = json!({"exchanges": {"events": {}, "copies": {}},
+            "queues": {"audit": {"bind": {"events": ["#"], "copies": ["#"]}}}});
+        admin(&server, &url, &topology(of_others)).apply(false).await.unwrap();
+        let wanted = |kind: &str| {
+            topology(json!({"exchanges": {"events": {"kind": kind}}, "queues": {
+                "jobs": {"bind": {"events": ["jobs.#"]}}, "bills": {"bind": {"events": ["bill.#"]}}}}))
+        };
+        admin(&server, &url, &wanted("topic")).apply(false).await.unwrap();
+        let changed = admin(&server, &url, &wanted("fanout"));
+        let plan = eventually("both bindings are as wanted", async || {
+            let plan = changed.plan().await.ok()?;
+            let done = plan.steps.iter().filter(|step| step.act == Step::Ok).count();
+            (done == plan.steps.len() - 1).then_some(plan)
+        })
+        .await;
+        let step = plan.steps.iter().find(|step| step.act == Step::Replace).unwrap();
+        assert_eq!((step.what, step.name.as_str()), ("exchange", "events"));
+        let told = "not named here, these bindings would go: events -> audit";
+        assert!(step.text.ends_with(told), "{plan:?}");
+        assert_eq!(changed.apply(false).await.unwrap_err().kind(), Kind::LosesMessages);
+        changed.apply(true).await.unwrap();
+        eventually("it is as wanted", async || changed.plan().await.ok().filter(Plan::is_done))
+            .await;
+        let config = RabbitMqConfig::to(&url).unwrap().exchange("events");
+        let publisher = RabbitMqPublisher::new(config.clone());
+        assert_eq!(publish(&publisher, &[event("any", b"1")]).await, [Confirm::Stored]);
+        for queue in ["jobs", "bills"] {
+            let subscriber = RabbitMqSubscriber::new(config.clone(), queue);
+            assert_eq!(one(&mut subscriber.open().await.unwrap()).await.topic, "any");
+        }
+        // Replaced in its turn, the queue that is named nowhere else loses its other binding as well.
+        let classic = topology(json!({"queues": {"audit": {"kind": "classic"}}}));
+        let classic = admin(&server, &url, &classic);
+        eventually("its last binding is named", async || {
+            let plan = classic.plan().await.ok()?;
+            plan.steps[0].text.ends_with("would go: copies -> audit").then_some(())
+        })
+        .await;
+    });
+}
+
+#[test]
+fn without_the_management_api_a_replaced_exchange_is_said_to_lose_what_nobody_can_name() {
+    run(async || {
+        let Some((server, url)) = fresh().await else { return };
+        admin(&server, &url, &shop()).apply(false).await.unwrap();
+        let wanted = topology(json!({"exchanges": {"events": {"kind": "direct"}}}));
+        let blind = RabbitMqAdmin::new(RabbitMqConfig::to(&url).unwrap(), &wanted);
+        let plan = blind.management_port(1).plan().await.unwrap();
+        let told = "; its bindings to or from what is not named here would go, if there are any";
+        assert!(plan.steps[0].text.ends_with(told), "{plan:?}");
     });
 }
 

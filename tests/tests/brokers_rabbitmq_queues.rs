@@ -25,6 +25,9 @@ fn run(work: impl AsyncFnOnce()) {
     runtime.unwrap().block_on(work());
 }
 
+/// How queues store: on a majority of the nodes, or on one.
+const KINDS: [&str; 2] = ["quorum", "classic"];
+
 /// A virtual host of its own with these queues, which get what is published to `events`.
 async fn with_queues(exchange: &str, queues: Value) -> Option<RabbitMqConfig> {
     let started = tokio::task::spawn_blocking(RabbitMq::shared).await.unwrap();
@@ -70,59 +73,67 @@ fn number(message: &Incoming) -> usize {
 #[test]
 fn what_waited_longer_than_its_time_is_a_dead_letter() {
     run(async || {
-        let queue =
-            json!({"bind": {"events": ["jobs.#"]}, "message_ttl": "300ms", "dead_letters": "dead"});
-        let Some(config) = with_queues("topic", json!({"jobs": queue})).await else { return };
-        let sent = event("k", 1);
-        let publisher = RabbitMqPublisher::new(config.clone());
-        assert_eq!(publish(&publisher, &sent).await, Confirm::Stored);
-        let subscriber = RabbitMqSubscriber::new(config, "jobs.dead");
-        let letter = one(&mut subscriber.open().await.unwrap()).await;
-        assert_eq!(letter.message_id, Some(sent.id.to_string()));
-        assert_eq!(letter.payload, sent.payload);
-        assert_eq!(letter.header("x-first-death-reason"), Some("expired"));
-        assert_eq!(letter.header("x-first-death-queue"), Some("jobs"));
+        for kind in KINDS {
+            let queue = json!({"kind": kind, "bind": {"events": ["jobs.#"]},
+                "message_ttl": "300ms", "dead_letters": "dead"});
+            let Some(config) = with_queues("topic", json!({"jobs": queue})).await else { return };
+            let sent = event("k", 1);
+            let publisher = RabbitMqPublisher::new(config.clone());
+            assert_eq!(publish(&publisher, &sent).await, Confirm::Stored);
+            let subscriber = RabbitMqSubscriber::new(config, "jobs.dead");
+            let letter = one(&mut subscriber.open().await.unwrap()).await;
+            assert_eq!(letter.message_id, Some(sent.id.to_string()), "{kind}");
+            assert_eq!(letter.payload, sent.payload);
+            assert_eq!(letter.header("x-first-death-reason"), Some("expired"), "{kind}");
+            assert_eq!(letter.header("x-first-death-queue"), Some("jobs"));
+        }
     });
 }
 
 #[test]
 fn a_queue_of_bounded_length_refuses_more_until_there_is_room() {
     run(async || {
-        for limit in [json!({"max_length": 3}), json!({"max_length_bytes": 3})] {
-            let mut queue = json!({"bind": {"events": ["jobs.#"]}});
-            queue.as_object_mut().unwrap().extend(limit.as_object().unwrap().clone());
-            let Some(config) = with_queues("topic", json!({"jobs": queue})).await else { return };
-            let publisher = RabbitMqPublisher::new(config.clone());
-            let mut stored = 0;
-            // A quorum queue lets a few more in before it notices.
-            let refused = loop {
-                match publish(&publisher, &event("k", stored)).await {
-                    Confirm::Stored => stored += 1,
-                    refused => break refused,
-                }
-                assert!(stored < 100, "{limit}: it takes everything");
-            };
-            let transient =
-                matches!(refused, Confirm::Refused { class: ErrorClass::Transient, .. });
-            assert!(transient && stored >= 3, "{limit}: {refused:?} after {stored}");
-            let mut receiver = RabbitMqSubscriber::new(config, "jobs").open().await.unwrap();
-            for expected in 0..stored {
-                let message = one(&mut receiver).await;
-                assert_eq!(number(&message), expected);
-                done(&mut receiver, &message).await;
+        for kind in KINDS {
+            for limit in ["max_length", "max_length_bytes"] {
+                let queue = json!({"kind": kind, "bind": {"events": ["jobs.#"]}, limit: 3});
+                let Some(config) = with_queues("topic", json!({"jobs": queue})).await else {
+                    return;
+                };
+                refuses_until_there_is_room(config, &format!("{kind} {limit}")).await;
             }
-            eventually("room", async || {
-                (publish(&publisher, &event("k", stored)).await == Confirm::Stored).then_some(())
-            })
-            .await;
         }
     });
 }
 
+async fn refuses_until_there_is_room(config: RabbitMqConfig, queue: &str) {
+    let publisher = RabbitMqPublisher::new(config.clone());
+    let mut stored = 0;
+    // A quorum queue lets a few more in before it notices.
+    let refused = loop {
+        match publish(&publisher, &event("k", stored)).await {
+            Confirm::Stored => stored += 1,
+            refused => break refused,
+        }
+        assert!(stored < 100, "{queue}: it takes everything");
+    };
+    let transient = matches!(refused, Confirm::Refused { class: ErrorClass::Transient, .. });
+    assert!(transient && stored >= 3, "{queue}: {refused:?} after {stored}");
+    let mut receiver = RabbitMqSubscriber::new(config, "jobs").open().await.unwrap();
+    for expected in 0..stored {
+        let message = one(&mut receiver).await;
+        assert_eq!(number(&message), expected, "{queue}");
+        done(&mut receiver, &message).await;
+    }
+    eventually("room", async || {
+        (publish(&publisher, &event("k", stored)).await == Confirm::Stored).then_some(())
+    })
+    .await;
+}
+
 /// Two consumers of one queue with two messages of a key in it, neither of which is settled.
-async fn two_consumers(single_active_consumer: bool) -> Option<[Box<dyn Receiver>; 2]> {
-    let queue =
-        json!({"bind": {"events": ["jobs.#"]}, "single_active_consumer": single_active_consumer});
+async fn two_consumers(kind: &str, single_active: bool) -> Option<[Box<dyn Receiver>; 2]> {
+    let queue = json!({"kind": kind, "bind": {"events": ["jobs.#"]},
+        "single_active_consumer": single_active});
     let config = with_queues("topic", json!({"jobs": queue})).await?;
     let subscriber = RabbitMqSubscriber::new(config.clone(), "jobs").prefetch(1);
     let receivers = [subscriber.open().await.unwrap(), subscriber.open().await.unwrap()];
@@ -136,20 +147,19 @@ async fn two_consumers(single_active_consumer: bool) -> Option<[Box<dyn Receiver
 #[test]
 fn consumers_of_one_queue_overtake_each_other_unless_one_is_active_at_a_time() {
     run(async || {
-        let Some([mut first, mut second]) = two_consumers(false).await else { return };
-        let mut at_once = [number(&one(&mut first).await), number(&one(&mut second).await)];
-        at_once.sort_unstable();
-        assert_eq!(at_once, [0, 1], "both are being worked on: the later one may end first");
-        let Some([mut first, mut second]) = two_consumers(true).await else { return };
-        let (held, other) = tokio::select! {
-            held = one(&mut first) => (held, &mut second),
-            held = one(&mut second) => (held, &mut first),
-        };
-        assert_eq!(number(&held), 0);
-        assert!(
-            is_quiet(other).await,
-            "the second consumer has work while the first one is active"
-        );
+        for kind in KINDS {
+            let Some([mut first, mut second]) = two_consumers(kind, false).await else { return };
+            let mut at_once = [number(&one(&mut first).await), number(&one(&mut second).await)];
+            at_once.sort_unstable();
+            assert_eq!(at_once, [0, 1], "{kind}: the later one may end first");
+            let Some([mut first, mut second]) = two_consumers(kind, true).await else { return };
+            let (held, other) = tokio::select! {
+                held = one(&mut first) => (held, &mut second),
+                held = one(&mut second) => (held, &mut first),
+            };
+            assert_eq!(number(&held), 0);
+            assert!(is_quiet(other).await, "{kind}: two have work though one is to be active");
+        }
     });
 }
 

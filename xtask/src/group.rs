@@ -67,11 +67,20 @@ pub(crate) fn end_with_xtask(command: &mut Command) -> Result<&mut Command> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::stage::{Output, run_and_tally};
+    use std::fs;
     use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::{Path, PathBuf};
     use std::time::{Duration, Instant};
+
+    /// Set for a run that is to be killed: the folder with programs for it.
+    const RUN: &str = "RELEVO_TEST_OF_GROUPS";
+
+    /// A family whose output somebody keeps to himself: it tells its ids where the run's own lines go.
+    const PROGRAM: &str = "#!/bin/sh\nsleep 1000 &\necho family $$ $! >/proc/$PPID/fd/1\nwait\n";
 
     /// A program that has started another, as `cargo test` does; both tell their ids.
     fn family() -> Command {
@@ -100,19 +109,32 @@ mod tests {
         }
     }
 
-    /// Who is to be killed: this test binary again, told so by the environment.
-    #[test]
-    fn a_run_that_waits_for_its_tests() {
-        if std::env::var_os("RELEVO_TEST_OF_GROUPS").is_some() {
-            run_and_tally(family(), Output::Live).unwrap();
+    /// Where a run that is to be killed finds programs that start another and wait for it, by the names `family` and
+    /// `java`; nothing in any other run.
+    pub(crate) fn to_be_killed() -> Option<PathBuf> {
+        std::env::var_os(RUN).map(PathBuf::from)
+    }
+
+    fn write_programs(folder: &Path) {
+        fs::create_dir_all(folder).unwrap();
+        for name in ["family", "java"] {
+            let file = folder.join(name);
+            fs::write(&file, PROGRAM).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         }
     }
 
-    #[test]
-    fn what_a_run_has_started_ends_with_it_even_if_that_is_killed_alone() {
+    /// Runs that test alone, in a process that is killed as soon as a family has told its ids: the family ends as well.
+    #[track_caller]
+    pub(crate) fn ends_with_a_killed_run(test: &str) {
+        let name = format!("relevo-group-{}-{}", std::process::id(), test.replace(':', "-"));
+        let folder = std::env::temp_dir().join(name);
+        write_programs(&folder);
+        let path = std::env::var("PATH").unwrap();
         let mut run = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "group::tests::a_run_that_waits_for_its_tests", "--nocapture"])
-            .env("RELEVO_TEST_OF_GROUPS", "1")
+            .args(["--exact", test, "--nocapture"])
+            .env(RUN, &folder)
+            .env("PATH", format!("{}:{path}", folder.display()))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -121,7 +143,21 @@ mod tests {
         assert!(started.len() == 2 && started.iter().all(|id| is_alive(*id)), "{started:?}");
         run.kill().unwrap();
         run.wait().unwrap();
+        fs::remove_dir_all(folder).unwrap();
         all_end(&started);
+    }
+
+    /// Who is to be killed: this test binary again, told so by the environment.
+    #[test]
+    fn a_run_that_waits_for_its_tests() {
+        if to_be_killed().is_some() {
+            run_and_tally(family(), Output::Live).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_a_run_has_started_ends_with_it_even_if_that_is_killed_alone() {
+        ends_with_a_killed_run("group::tests::a_run_that_waits_for_its_tests");
     }
 
     #[test]

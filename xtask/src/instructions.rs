@@ -3,6 +3,7 @@
 //! Each decision runs N and then 2 N times under callgrind; the difference, by N, is what one costs. Start-up and
 //! preparation fall out. The program is the one of the tests' build: nothing is compiled for it.
 
+use crate::group::end_with_xtask;
 use crate::servers::{self, Cache};
 use crate::shell::{cargo, loudly, quietly, target_folder};
 use anyhow::{Context, Result, bail, ensure};
@@ -102,7 +103,8 @@ fn count(program: &Path, valgrind: &Path, name: &str, times: u64) -> Result<u64>
     if let Some(library) = library.filter(|library| library.exists()) {
         command.env("VALGRIND_LIB", library.canonicalize()?);
     }
-    let output = command.arg(program).arg(name).arg(times.to_string()).output()?;
+    command.arg(program).arg(name).arg(times.to_string());
+    let output = end_with_xtask(&mut command)?.output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "valgrind: {}\n{text}", output.status);
     collected(&text).with_context(|| format!("valgrind counted nothing:\n{text}"))
@@ -138,6 +140,19 @@ fn write(counts: &Counts) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::tests::{ends_with_a_killed_run, to_be_killed};
+
+    #[test]
+    fn a_run_that_counts() {
+        if let Some(programs) = to_be_killed() {
+            count(Path::new("true"), &programs.join("family"), "relay step", 1).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_count_ends_with_xtask_even_if_that_is_killed_alone() {
+        ends_with_a_killed_run("instructions::tests::a_run_that_counts");
+    }
 
     #[test]
     fn what_callgrind_says_is_read() {

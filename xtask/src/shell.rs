@@ -36,8 +36,7 @@ pub(crate) fn target_folder() -> PathBuf {
 /// enough for a table, the others tell the rest.
 pub(crate) fn quietly(command: &mut Command) -> Result<String> {
     let (shown, name) = (format!("{command:?}"), name_of(command));
-    let output = command
-        .stdin(Stdio::null())
+    let output = end_with_xtask(command.stdin(Stdio::null()))?
         .output()
         .with_context(|| format!("{name} cannot be started"))?;
     if !output.status.success() {
@@ -96,4 +95,22 @@ fn last_lines(bytes: &[u8], count: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::tests::{ends_with_a_killed_run, to_be_killed};
+
+    #[test]
+    fn a_run_that_waits_in_silence() {
+        if let Some(programs) = to_be_killed() {
+            quietly(&mut Command::new(programs.join("family"))).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_runs_quietly_ends_with_xtask_even_if_that_is_killed_alone() {
+        ends_with_a_killed_run("shell::tests::a_run_that_waits_in_silence");
+    }
 }

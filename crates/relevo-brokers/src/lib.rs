@@ -15,6 +15,8 @@ pub mod kafka;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+mod patience;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
 #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]

@@ -1,6 +1,10 @@
 //! A window over all batches of a publisher, for adapters that hand over a part of a batch at once.
 
+use crate::patience::NO_TURN;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+
+type Permits<'w> = (Option<SemaphorePermit<'w>>, Option<SemaphorePermit<'w>>);
 
 /// Bounds what waits for its confirm, in messages and in bytes.
 pub(crate) struct Window {
@@ -29,15 +33,25 @@ impl Window {
     }
 
     /// Waits until there is room. The order of the two is always the same, so nobody waits in a circle.
-    pub(crate) async fn room(
-        &self,
-        messages: usize,
-        bytes: usize,
-    ) -> (Option<SemaphorePermit<'_>>, Option<SemaphorePermit<'_>>) {
+    async fn room(&self, messages: usize, bytes: usize) -> Permits<'_> {
         // The semaphores are never closed.
         let messages = self.messages.acquire_many(permits(messages, self.max_messages)).await.ok();
         let bytes = self.bytes.acquire_many(permits(bytes, self.max_bytes)).await.ok();
         (messages, bytes)
+    }
+
+    /// The same until `latest`. After it there is none: whoever handed over so long ago may have been replaced meanwhile.
+    pub(crate) async fn room_by(
+        &self,
+        latest: Instant,
+        messages: usize,
+        bytes: usize,
+    ) -> Result<Permits<'_>, String> {
+        let late = || NO_TURN.to_owned();
+        if Instant::now() >= latest {
+            return Err(late());
+        }
+        timeout_at(latest, self.room(messages, bytes)).await.map_err(|_| late())
     }
 
     /// Waits until nothing is on its way.
@@ -53,6 +67,7 @@ fn permits(wanted: usize, there: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_chunk_is_bounded_by_messages_and_by_bytes_and_never_empty() {
@@ -68,6 +83,19 @@ mod tests {
         let held = window.room(1, 500).await;
         assert!(window.bytes.try_acquire().is_err());
         drop(held);
+        window.empty().await;
+    }
+
+    #[tokio::test]
+    async fn room_that_comes_too_late_is_none_and_takes_none() {
+        let window = Window::new(3, 100);
+        let held = window.room(2, 10).await;
+        let soon = || Instant::now() + Duration::from_millis(20);
+        let refused = window.room_by(soon(), 2, 10).await.err();
+        assert_eq!(refused.as_deref(), Some(NO_TURN));
+        assert!(window.room_by(soon(), 1, 90).await.is_ok(), "who gave up stands in nobody's way");
+        drop(held);
+        assert!(window.room_by(Instant::now(), 1, 1).await.is_err(), "room, and no time");
         window.empty().await;
     }
 }

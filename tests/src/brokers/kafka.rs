@@ -264,6 +264,11 @@ impl BrokerWorld for World {
         Ok(Arc::new(KafkaPublisher::new(config)))
     }
 
+    fn publisher_waiting(&self, messages: usize, limit: Duration) -> Result<Arc<dyn Publisher>> {
+        let config = self.config()?.window(messages, 16 << 20).ack_timeout(limit);
+        Ok(Arc::new(KafkaPublisher::new(config)))
+    }
+
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>> {
         let consumer = KafkaConsumer::new(self.name.as_str(), self.group())
             .window(consuming.max_unsettled, consuming.max_unsettled_bytes)

@@ -176,6 +176,11 @@ impl BrokerWorld for World {
         Ok(Arc::new(RabbitMqPublisher::new(config)))
     }
 
+    fn publisher_waiting(&self, messages: usize, limit: Duration) -> Result<Arc<dyn Publisher>> {
+        let config = self.config()?.window(messages, 16 << 20).confirm_timeout(limit);
+        Ok(Arc::new(RabbitMqPublisher::new(config)))
+    }
+
     fn subscriber(&self, consuming: Consuming) -> Result<Arc<dyn Subscriber>> {
         let queue = if consuming.exclusive { EXCLUSIVE } else { QUEUE };
         let to = DeadLetterTo { exchange: String::new(), routing_key: Some(DEAD.into()) };

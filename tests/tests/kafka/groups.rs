@@ -2,9 +2,9 @@
 
 use crate::{config, consumer, event, open, partition_of, run, settle, shared, store, take, topic};
 use relevo_brokers::kafka::KafkaSubscriber;
-use relevo_core::broker::Received;
+use relevo_core::broker::{Incoming, Received};
 use relevo_core::event::Event;
-use relevo_testkit::PATIENCE;
+use relevo_testkit::{PATIENCE, eventually};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -81,5 +81,42 @@ fn work_that_takes_too_long_is_taken_away_and_settling_it_then_does_nothing() {
         let group = KafkaSubscriber::new(config(&server), consumer(&topic));
         let lag: u64 = group.lag().await.unwrap().iter().map(|partition| partition.lag).sum();
         assert_eq!(lag, 0);
+    });
+}
+
+#[test]
+fn a_new_group_from_now_on_gets_what_comes_and_later_goes_on_where_it_was() {
+    run(async || {
+        let Some(server) = shared().await else { return };
+        let topic = topic(&server, 1).await;
+        let sent = |n: usize| event(&topic, "k", n.to_string().as_bytes());
+        let number = |message: &Incoming| -> usize {
+            String::from_utf8_lossy(&message.payload).parse().unwrap()
+        };
+        store(config(&server), &[sent(0), sent(1), sent(2)]).await;
+        let newcomer = consumer(&topic).from_now();
+        let mut receiver = open(config(&server), newcomer.clone()).await;
+        // Nobody tells when it has joined: what comes until then is not for it.
+        let (mut next, mut came) = (3, Vec::new());
+        eventually("it gets what comes", async || {
+            store(config(&server), &[sent(next)]).await;
+            next += 1;
+            let heard = tokio::time::timeout(Duration::from_millis(200), receiver.next(1)).await;
+            let Received::Messages { messages, .. } = heard.ok()?.unwrap() else { return None };
+            came.extend(messages);
+            Some(())
+        })
+        .await;
+        let first = number(&came[0]);
+        assert!(first >= 3, "{first} was there before");
+        store(config(&server), &[sent(next)]).await;
+        came.extend(take(&mut receiver, next - first).await);
+        let numbers: Vec<usize> = came.iter().map(number).collect();
+        assert_eq!(numbers, (first..=next).collect::<Vec<_>>());
+        settle(&mut receiver, &came).await;
+        receiver.close().await.unwrap();
+        store(config(&server), &[sent(next + 1)]).await;
+        let mut receiver = open(config(&server), newcomer).await;
+        assert_eq!(number(&take(&mut receiver, 1).await[0]), next + 1, "not new any more");
     });
 }

@@ -1,6 +1,7 @@
 //! Apache Kafka as jars, and what makes a node of it start in half the time.
 
 use super::fetch::needs;
+use crate::group::end_with_xtask;
 use crate::shell::quietly;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -68,7 +69,7 @@ fn run_once(place: &Path, data: &Path) -> Result<()> {
     let mut command = java(place);
     command.arg("-XX:ArchiveClassesAtExit=kafka.jsa").arg("kafka.Kafka").arg(&file);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut node = command.spawn()?;
+    let mut node = end_with_xtask(&mut command)?.spawn()?;
     let listening = wait_until_listening(&mut node, port);
     // It writes the archive when it ends in good order.
     let ended = quietly(Command::new("kill").arg(node.id().to_string()));
@@ -125,4 +126,23 @@ fn project(version: &str, log4j: &str) -> String {
          <groupId>relevo</groupId><artifactId>kafka</artifactId><version>1</version>\
          <dependencies>{kafka}{log4j}</dependencies></project>\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::tests::{ends_with_a_killed_run, to_be_killed};
+
+    #[test]
+    fn a_run_that_archives_classes() {
+        if let Some(place) = to_be_killed() {
+            fs::write(place.join("bootstrap.checkpoint"), "").unwrap();
+            run_once(&place, &place.join("data")).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_node_whose_classes_are_archived_ends_with_xtask_even_if_that_is_killed_alone() {
+        ends_with_a_killed_run("servers::kafka::tests::a_run_that_archives_classes");
+    }
 }

@@ -1,13 +1,18 @@
 use super::NAME;
+use super::connect::unusable;
 use rdkafka::ClientConfig;
 use relevo_core::broker::cloudevents::decode;
 use relevo_core::error::{Error, Kind, Result};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 const DEFAULT_PORT: &str = "9092";
+
+/// What the client takes as its `message.max.bytes`.
+const MESSAGE_BYTES: RangeInclusive<usize> = 1_000..=1_000_000_000;
 
 /// Settings of the client that a promise of this adapter rests on, by each of their names, and those that this
 /// configuration has ways of its own for: who is believed, and as whom it logs in.
@@ -264,7 +269,7 @@ impl KafkaConfig {
         self
     }
 
-    /// How long a confirm may take. A relay waits a minute at most.
+    /// How long a confirm may take.
     pub fn ack_timeout(mut self, limit: Duration) -> Self {
         self.ack_timeout = limit;
         self
@@ -299,8 +304,23 @@ impl KafkaConfig {
         Ok(self)
     }
 
+    /// Whether the client will take it, and can read the files of certificates. Nobody is asked.
+    pub fn check(&self) -> Result<()> {
+        let bad = |why: String| Err(Error::new(Kind::InvalidConfig, why).from_adapter(NAME));
+        if !MESSAGE_BYTES.contains(&self.max_message_bytes) {
+            let (least, most) = MESSAGE_BYTES.into_inner();
+            return bad(format!("max_message_bytes: the client takes from {least} to {most}"));
+        }
+        if self.linger >= self.ack_timeout {
+            let (linger, limit) = (self.linger, self.ack_timeout);
+            return bad(format!("linger: {linger:?} is no less than confirm_timeout, {limit:?}"));
+        }
+        self.producer().create_native_config().map_err(unusable)?;
+        self.check_files()
+    }
+
     /// Whether the files of certificates can be read.
-    pub fn check_files(&self) -> Result<()> {
+    fn check_files(&self) -> Result<()> {
         let client = self.tls.client.iter().flat_map(|(certificate, key)| [certificate, key]);
         for file in self.tls.authority.iter().chain(client) {
             std::fs::read(file).map_err(|error| {

@@ -135,3 +135,37 @@ pub(super) fn unusable(error: KafkaError) -> Error {
 pub(super) fn failed(kind: Kind, why: impl Into<String>) -> Error {
     Error::new(kind, why).from_adapter(NAME)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kafka::KafkaConfig;
+
+    #[test]
+    fn what_the_client_would_refuse_is_refused_before_it_is_made() {
+        let config = || KafkaConfig::to("kafka://h").unwrap();
+        let seconds = Duration::from_secs;
+        for (config, key) in [
+            (config().max_message_bytes(999), "max_message_bytes: "),
+            (config().max_message_bytes(1_000_000_001), "max_message_bytes: "),
+            (config().linger(seconds(30)), "linger: 30s is no less than confirm_timeout, 30s"),
+            (config().linger(seconds(2)).ack_timeout(seconds(1)), "linger: 2s is no less"),
+            (config().setting("socket.timeout.ms", "never").unwrap(), "socket.timeout.ms: "),
+            (config().setting("no.such.setting", "1").unwrap(), "no.such.setting: "),
+        ] {
+            let refused = config.check().unwrap_err();
+            assert_eq!(refused.kind(), Kind::InvalidConfig);
+            assert!(refused.message().starts_with(key), "{refused}");
+        }
+        for config in [
+            config(),
+            config().max_message_bytes(1000),
+            config().max_message_bytes(1_000_000_000),
+            config().linger(seconds(59)).ack_timeout(seconds(60)),
+            config().window(u32::MAX as usize, u32::MAX as usize),
+        ] {
+            config.check().unwrap();
+            Connection::open(&config.producer()).expect("the client takes it as well");
+        }
+    }
+}

@@ -6,7 +6,7 @@
 
 use super::delivery::{Delivery, Place};
 use super::partition::Partition;
-use super::{rights, watch};
+use super::{lag, rights, watch};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) held: (usize, usize),
     /// Taken away, and not told yet.
     pub(super) revoked: VecDeque<Source>,
+    /// What the metric of the lag has of these partitions.
+    pub(super) shown: lag::Shown,
 }
 
 impl Shared {
@@ -123,7 +125,7 @@ impl ClientContext for Member {
     }
 
     fn stats(&self, statistics: Statistics) {
-        super::lag::show(&self.group, &self.shared, &statistics);
+        lag::show(&self.group, &self.shared, &statistics);
     }
 }
 
@@ -222,7 +224,7 @@ impl Listener {
             self.carry_out();
         }
         let gone = std::mem::take(&mut self.shared.state().partitions);
-        super::lag::forget(&self.consumer.context().group, gone.values());
+        lag::forget(&self.consumer.context().group, &self.shared, gone.values());
         // Their queues must be gone before the client ends.
         drop(gone);
     }
@@ -302,7 +304,7 @@ impl Listener {
         }
         state.revoked.extend(gone.iter().map(|partition| partition.source.clone()));
         drop(state);
-        super::lag::forget(&self.consumer.context().group, gone.iter());
+        lag::forget(&self.consumer.context().group, &self.shared, gone.iter());
         drop(gone);
         log_failure(take_away(&self.consumer, partitions));
         self.shared.changed.notify_waiters();

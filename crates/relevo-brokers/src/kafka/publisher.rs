@@ -4,6 +4,7 @@ use super::connect::{Asked, Connection};
 use super::watch::{Report, Ticket};
 use super::window::{Room, Window};
 use super::{NAME, capabilities, headers, rights, topic};
+use crate::patience::{NO_TURN, longer_than};
 use async_trait::async_trait;
 use futures::future::join_all;
 use rdkafka::ClientConfig;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, oneshot};
+use tokio::time::{Instant as Latest, timeout, timeout_at};
 
 /// A topic that was just made is not known to every broker yet: so often, and after such a pause, one that was never
 /// missed before is asked for again.
@@ -197,13 +199,21 @@ impl KafkaPublisher {
         known.insert(topic.to_owned());
     }
 
-    /// Hands a message to the client, which takes it in the order of these calls.
-    async fn send(&self, connection: &Connection, event: &Event, topic: &str) -> Sent {
+    /// Hands a message to the client, which takes it in the order of these calls; not after `latest`.
+    async fn send(
+        &self,
+        connection: &Connection,
+        (event, topic): (&Event, &str),
+        latest: Latest,
+    ) -> Sent {
         let closed = || Sent::Known(Confirm::Down { error: CLOSED.into() });
+        let late = || Sent::Known(Confirm::Down { error: NO_TURN.into() });
         let (Some(producer), Some(watch)) = (connection.producer(), connection.watch()) else {
             return closed();
         };
-        let room = self.window.enter(event.payload.len()).await;
+        let Ok(room) = timeout_at(latest, self.window.enter(event.payload.len())).await else {
+            return late();
+        };
         // Asked only now: who has room is waited for by a close, and who comes after it is not sent.
         if self.is_closed() {
             return closed();
@@ -220,7 +230,9 @@ impl KafkaPublisher {
                     return Sent::Known(untaken(connection, topic, &error));
                 }
             };
-            delivered.await;
+            if timeout_at(latest, delivered).await.is_err() {
+                return late();
+            }
         }
     }
 
@@ -242,10 +254,15 @@ impl KafkaPublisher {
     }
 
     /// All messages over one producer, each with what its report means.
-    async fn send_all(&self, connection: &Connection, messages: &[(&Event, &str)]) -> Vec<Answer> {
+    async fn send_all(
+        &self,
+        connection: &Connection,
+        messages: &[(&Event, &str)],
+        latest: Latest,
+    ) -> Vec<Answer> {
         let mut sent = Vec::with_capacity(messages.len());
-        for (event, topic) in messages {
-            sent.push(self.send(connection, event, topic).await);
+        for message in messages {
+            sent.push(self.send(connection, *message, latest).await);
         }
         let answers = sent.into_iter().zip(messages).map(async |(sent, (_, topic))| match sent {
             Sent::Known(confirm) => Answer::Own(confirm),
@@ -269,10 +286,10 @@ impl KafkaPublisher {
     }
 
     /// Sends again, each alone, what was refused together with others.
-    async fn send_single(&self, messages: &[(&Event, &str)]) -> Vec<Confirm> {
+    async fn send_single(&self, messages: &[(&Event, &str)], latest: Latest) -> Vec<Confirm> {
         match self.connection(true).await {
             Ok(connection) => {
-                let answers = self.send_all(&connection, messages).await;
+                let answers = self.send_all(&connection, messages, latest).await;
                 answers.into_iter().map(Answer::alone).collect()
             }
             Err(error) => messages.iter().map(|_| Confirm::Down { error: error.clone() }).collect(),
@@ -285,13 +302,16 @@ impl KafkaPublisher {
         events: &[&Event],
     ) -> Result<Vec<Confirm>, String> {
         let mut batch = Batch::new(events, &self.config);
-        let missing = self.look(connection, &batch.distinct()).await?;
-        batch.refuse(&missing);
+        let asking = self.config.connect_timeout.saturating_add(self.config.ack_timeout);
+        let missing = timeout(asking, self.look(connection, &batch.distinct())).await;
+        let missing = missing.map_err(|_| format!("no answer for each topic within {asking:?}"))?;
+        batch.refuse(&missing?);
         let open = batch.open();
-        let answers = self.send_all(connection, &batch.messages(&open)).await;
+        let latest = Latest::now() + self.config.ack_timeout;
+        let answers = self.send_all(connection, &batch.messages(&open), latest).await;
         let again = batch.answer(open, answers);
         if !again.is_empty() {
-            let confirms = self.send_single(&batch.messages(&again)).await;
+            let confirms = self.send_single(&batch.messages(&again), latest).await;
             batch.confirm(again, confirms);
         }
         Ok(batch.finish())
@@ -387,6 +407,18 @@ impl Publisher for KafkaPublisher {
         published.unwrap_or_else(|error| {
             events.iter().map(|_| Confirm::Down { error: error.clone() }).collect()
         })
+    }
+
+    /// The questions for its topics, its turn, the report, and once more a report for what goes again alone: each of these
+    /// ends by itself.
+    fn publish_limit(&self) -> Option<Duration> {
+        let KafkaConfig { ack_timeout, connect_timeout, .. } = &self.config;
+        Some(longer_than([ack_timeout.saturating_mul(4), *connect_timeout]))
+    }
+
+    /// More would wait for room that these have.
+    fn largest_wave(&self) -> usize {
+        self.config.max_in_flight
     }
 
     fn window(&self) -> Option<usize> {

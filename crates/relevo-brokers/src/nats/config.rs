@@ -49,9 +49,9 @@ pub struct NatsConfig {
     pub subject_prefix: Option<String>,
     /// The JetStream domain, where it is not the server's own.
     pub domain: Option<String>,
-    /// How long a confirm may take. A relay waits a minute at most.
+    /// How long a confirm may take.
     pub ack_timeout: Duration,
-    /// How long connecting to one server may take, its name's resolution included.
+    /// How long connecting and logging in may take, over all servers, the resolution of their names included.
     pub connect_timeout: Duration,
     /// Most messages without their confirm.
     pub max_in_flight: usize,
@@ -179,13 +179,13 @@ impl NatsConfig {
         self
     }
 
-    /// How long a confirm may take. A relay waits a minute at most.
+    /// How long a confirm may take.
     pub fn ack_timeout(mut self, limit: Duration) -> Self {
         self.ack_timeout = limit;
         self
     }
 
-    /// How long connecting to one server may take.
+    /// How long connecting and logging in may take, over all servers.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self

@@ -8,6 +8,7 @@ use super::NAME;
 use super::complaints::Complaints;
 use super::config::{Credentials, NatsConfig};
 use super::tls;
+use crate::turns::share_of;
 use async_nats::connection::State;
 use async_nats::{
     Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ReconnectToServer, ServerAddr,
@@ -80,7 +81,8 @@ fn remedy(said: &str) -> String {
     format!("the server says {said}: the user needs that permission")
 }
 
-/// Connects to the first server that answers. `buffered` is how many messages of a subscription may wait in memory.
+/// Connects to the first server that answers. All servers together may take `connect_timeout`: each has a share of what
+/// those before it left. `buffered` is how many messages of a subscription may wait in memory.
 pub(super) async fn connect(config: &NatsConfig, buffered: usize) -> Result<Connection> {
     connect_pinging(config, buffered, PING_INTERVAL).await
 }
@@ -91,9 +93,11 @@ pub(super) async fn connect_pinging(
     buffered: usize,
     ping: Duration,
 ) -> Result<Connection> {
-    let mut failed = Vec::new();
-    for server in config.turns.over(&config.servers) {
-        match connect_to(server, config, buffered, ping).await {
+    let (began, mut failed) = (Instant::now(), Vec::new());
+    for (tried, server) in config.turns.over(&config.servers).enumerate() {
+        let left = config.connect_timeout.saturating_sub(began.elapsed());
+        let limit = share_of(left, config.servers.len() - tried);
+        match connect_to(server, config, buffered, ping, limit).await {
             Ok(connection) => return Ok(connection),
             Err(error) if error.kind() == Kind::DestinationDown => {
                 failed.push(error.message().to_owned());
@@ -109,12 +113,14 @@ async fn connect_to(
     config: &NatsConfig,
     buffered: usize,
     ping: Duration,
+    limit: Duration,
 ) -> Result<Connection> {
     let complaints = Arc::new(Complaints::default());
-    let options = options(server, config, buffered, &complaints).await?.ping_interval(ping);
+    let options = options(server, config, buffered, &complaints).await?;
+    // The client's own limit would say no more than that it is over: ours comes first.
+    let options = options.ping_interval(ping).connection_timeout(limit.saturating_mul(2));
     let address = server.as_url_str();
     let servers = [address, NOWHERE];
-    let limit = config.connect_timeout;
     match tokio::time::timeout(limit, options.connect(&servers[..])).await {
         Ok(Ok(client)) => Ok(Connection { client, complaints }),
         Ok(Err(refused)) => Err(refusal(address, &refused)),
@@ -138,7 +144,6 @@ async fn options(
     let complaints = complaints.clone();
     let options = ConnectOptions::new()
         .name(&config.client_name)
-        .connection_timeout(config.connect_timeout)
         .request_timeout(Some(config.ack_timeout))
         .subscription_capacity(buffered)
         .ignore_discovered_servers()
@@ -211,4 +216,26 @@ pub(super) fn no_jetstream(config: &NatsConfig) -> String {
 
 pub(super) fn error(kind: Kind, why: String) -> Error {
     Error::new(kind, why).from_adapter(NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn silent_servers_together_take_no_longer_than_one() {
+        let mut servers = Vec::new();
+        for _ in 0..3 {
+            servers.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        }
+        let at: Vec<_> = servers.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
+        let limit = Duration::from_secs(3);
+        let config = NatsConfig::to(&at.join(",")).unwrap().connect_timeout(limit);
+        let began = Instant::now();
+        let failed = connect(&config, 1).await.err().unwrap();
+        assert!(began.elapsed() < limit * 2, "{:?}", began.elapsed());
+        assert_eq!(failed.kind(), Kind::DestinationDown);
+        assert_eq!(failed.message().matches("no connection within").count(), 3, "{failed}");
+    }
 }

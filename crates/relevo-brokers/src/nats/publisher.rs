@@ -3,6 +3,7 @@ use super::config::NatsConfig;
 use super::connect::{Connection, connect, no_jetstream};
 use super::wave::{Answer, Wave};
 use super::{NAME, capabilities, headers, subject};
+use crate::patience::longer_than;
 use crate::window::Window;
 use async_nats::client::RequestErrorKind;
 use async_nats::{Request, RequestError, Subject};
@@ -25,6 +26,9 @@ const BUFFERED: usize = 16;
 
 /// So long an answer may be behind a complaint of the server.
 const GRACE: Duration = Duration::from_millis(200);
+
+/// So long JetStream may take to say whether it has a stream for a subject.
+const WHY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Publishes to JetStream: subject = topic, one confirm per message, a bounded window of messages without theirs.
 ///
@@ -196,7 +200,7 @@ impl NatsPublisher {
         let ask = serde_json::json!({ "subject": subject }).to_string();
         let request = Request::new()
             .payload(Bytes::from(ask))
-            .timeout(Some(self.config.ack_timeout.min(Duration::from_secs(2))));
+            .timeout(Some(self.config.ack_timeout.min(WHY_LIMIT)));
         let api = format!("{}.STREAM.NAMES", self.config.api_prefix());
         let began = Instant::now();
         let answer = connection.client.send_request(api, request).await;
@@ -268,15 +272,31 @@ impl Publisher for NatsPublisher {
         };
         let mut confirms = Vec::with_capacity(events.len());
         let mut rest = events;
+        let latest = tokio::time::Instant::now() + self.config.ack_timeout;
         while !rest.is_empty() {
             let sizes = rest.iter().map(|event| event.payload.len());
             let (wave, after) = rest.split_at(self.window.fit(sizes));
             rest = after;
             let bytes = wave.iter().map(|event| event.payload.len()).sum();
-            let _room = self.window.room(wave.len(), bytes).await;
-            confirms.extend(self.send(&connection, wave).await);
+            match self.window.room_by(latest, wave.len(), bytes).await {
+                Ok(_room) => confirms.extend(self.send(&connection, wave).await),
+                Err(error) => confirms.extend(unsent_all(wave, &error)),
+            }
         }
         confirms
+    }
+
+    /// Its turn, connecting (behind another batch that tries, and by itself), the answers, and connections that others
+    /// make while it leaves its own: each of these ends by itself.
+    fn publish_limit(&self) -> Option<Duration> {
+        let NatsConfig { ack_timeout, connect_timeout, .. } = self.config;
+        let connecting = connect_timeout.saturating_mul(4);
+        Some(longer_than([ack_timeout.saturating_mul(2), connecting, WHY_LIMIT]))
+    }
+
+    /// More would wait for room that these have.
+    fn largest_wave(&self) -> usize {
+        self.config.max_in_flight
     }
 
     fn window(&self) -> Option<usize> {

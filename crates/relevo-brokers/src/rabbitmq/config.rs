@@ -32,7 +32,7 @@ pub struct RabbitMqConfig {
     /// Larger payloads are poison. RabbitMQ closes the channel at its `max_message_size` (128 MiB in 3.x, 16 MiB
     /// in 4.x).
     pub max_message_bytes: usize,
-    /// A confirm that takes longer is unknown. A relay waits a minute at most.
+    /// A confirm that takes longer is unknown.
     pub confirm_timeout: Duration,
     /// How long connecting and logging in may take, over all nodes.
     pub connect_timeout: Duration,
@@ -42,6 +42,11 @@ pub struct RabbitMqConfig {
 }
 
 impl RabbitMqConfig {
+    /// The largest window: messages.
+    pub const MOST_MESSAGES: usize = 100_000;
+    /// The largest window: bytes.
+    pub const MOST_BYTES: usize = 1 << 30;
+
     /// `amqp://user:password@host:port/vhost` or `amqps://...`. Without a virtual host, or with an empty one, it is
     /// `/`. The nodes of a cluster are parted by commas: `amqp://app@one,two:5673,three/shop`. Parameters of the URL:
     /// `heartbeat` (seconds), `auth_mechanism=external`, `channel_max`, `frame_max`.
@@ -108,10 +113,11 @@ impl RabbitMqConfig {
         self
     }
 
-    /// Most messages, and most bytes, that wait for their confirm.
+    /// Most messages, and most bytes, that wait for their confirm: [`Self::MOST_MESSAGES`] and [`Self::MOST_BYTES`] of them
+    /// if more are given.
     pub fn window(mut self, messages: usize, bytes: usize) -> Self {
-        self.window = messages.clamp(1, 100_000);
-        self.window_bytes = bytes.clamp(1, 1 << 30);
+        self.window = messages.clamp(1, Self::MOST_MESSAGES);
+        self.window_bytes = bytes.clamp(1, Self::MOST_BYTES);
         self
     }
 
@@ -121,7 +127,7 @@ impl RabbitMqConfig {
         self
     }
 
-    /// A confirm that takes longer is unknown. A relay waits a minute at most.
+    /// A confirm that takes longer is unknown.
     pub fn confirm_timeout(mut self, limit: Duration) -> Self {
         self.confirm_timeout = limit;
         self

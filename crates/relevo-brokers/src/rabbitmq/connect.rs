@@ -1,5 +1,6 @@
 use super::config::RabbitMqConfig;
 use super::socket::Socket;
+use crate::turns::share_of;
 use lapin::options::ConfirmSelectOptions;
 use lapin::tcp::AsyncTcpStream;
 use lapin::uri::{AMQPScheme, AMQPUri};
@@ -60,12 +61,6 @@ pub(super) async fn connect(config: &RabbitMqConfig, role: &str) -> Result<Link,
         }
     }
     Err(failed.join("; "))
-}
-
-/// For one of so many; at least something, in milliseconds that people can read.
-fn share_of(left: Duration, nodes: usize) -> Duration {
-    let millis = left.as_micros().div_ceil(1000).div_ceil(nodes.max(1) as u128).max(1);
-    Duration::from_millis(millis.min(u64::MAX.into()) as u64)
 }
 
 async fn connect_to(
@@ -148,16 +143,6 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
-
-    #[test]
-    fn nodes_share_what_is_left_of_the_time() {
-        let millis = Duration::from_millis;
-        assert_eq!(share_of(millis(900), 3), millis(300));
-        assert_eq!(share_of(millis(899) + Duration::from_nanos(999_001), 3), millis(300));
-        assert_eq!(share_of(millis(1000), 1), millis(1000));
-        assert_eq!(share_of(Duration::ZERO, 2), millis(1));
-        assert_eq!(share_of(Duration::MAX, 1), millis(u64::MAX));
-    }
 
     /// A method of class 10, as a server frames it.
     fn framed(method: &[u8]) -> Vec<u8> {

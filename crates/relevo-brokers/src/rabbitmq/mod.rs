@@ -3,7 +3,7 @@
 //! - `config`: where to and how
 //! - `connect`, `socket`: connections with TLS, within a limit, and the end of those that are given up
 //! - `headers`: an event as properties and headers, and back
-//! - `publisher`, `answer`: confirms, and what each means
+//! - `publisher`, `round`, `answer`: what travels together, confirms, and what each means
 //! - `subscriber`, `receiver`, `prefetch`: deliveries, settled last, and how many may be unsettled
 //! - `topology`: exchanges, queues and bindings as data
 
@@ -16,6 +16,7 @@ mod headers;
 mod prefetch;
 mod publisher;
 mod receiver;
+mod round;
 mod socket;
 mod subscriber;
 pub mod topology;

@@ -1,23 +1,22 @@
 use super::answer::{self, Blame, refused, too_large};
 use super::config::RabbitMqConfig;
 use super::connect::{Link, confirming, connect, reason};
+use super::round::{Answer, Outgoing, Round, send_one};
 use super::{NAME, capabilities, headers};
+use crate::patience::{NO_TURN, longer_than};
 use crate::window::Window;
 use async_trait::async_trait;
 use futures::stream::{FuturesUnordered, StreamExt};
-use lapin::message::BasicReturnMessage;
-use lapin::options::BasicPublishOptions;
+use lapin::Channel;
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Channel, Confirmation, ErrorKind};
 use relevo_core::ErrorClass;
 use relevo_core::broker::{Capabilities, Confirm, Publisher};
 use relevo_core::event::Event;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, interval, timeout_at};
 
 /// So long a close waits for confirms that are still missing.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
@@ -78,33 +77,6 @@ impl Live {
             self.idle().push(channel);
         }
     }
-}
-
-/// A message that is ready to go.
-struct Outgoing<'e> {
-    event: &'e Event,
-    exchange: &'e str,
-    properties: BasicProperties,
-}
-
-/// What one round over a channel found out.
-#[derive(Default)]
-struct Round {
-    /// By the message's place in the round.
-    confirmed: HashMap<usize, Answer>,
-    /// Ids of what the broker sent back, with its words.
-    returned: HashMap<String, String>,
-    /// Never left this process.
-    unsent: HashMap<usize, String>,
-    error: Option<lapin::Error>,
-    gave_up: Option<Confirm>,
-}
-
-/// A confirm without the message that came along with it, which may be another's.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    Ack,
-    Nack,
 }
 
 impl RabbitMqPublisher {
@@ -172,8 +144,8 @@ impl RabbitMqPublisher {
         Ok(Outgoing { event, exchange: self.config.exchange_of(&event.topic), properties })
     }
 
-    /// What fits the window at once; answers in the order of `chunk`.
-    async fn send(&self, chunk: &[&Event]) -> Vec<Confirm> {
+    /// What fits the window at once; answers in the order of `chunk`. Nothing goes again after `latest`.
+    async fn send(&self, chunk: &[&Event], latest: Instant) -> Vec<Confirm> {
         let mut answers: Vec<Option<Confirm>> = vec![None; chunk.len()];
         loop {
             let mut left: Vec<(usize, Outgoing)> = Vec::new();
@@ -187,15 +159,22 @@ impl RabbitMqPublisher {
                 break;
             }
             let (places, outgoing): (Vec<usize>, Vec<Outgoing>) = left.into_iter().unzip();
-            for (at, answer) in places.into_iter().zip(self.attempt(&outgoing).await) {
+            for (at, answer) in places.into_iter().zip(self.attempt(&outgoing, latest).await) {
                 answers[at] = answer;
+            }
+            if Instant::now() >= latest {
+                // It was sent together with what spoilt its channel.
+                let late = || unknown("the broker closed the channel because of another message");
+                for answer in &mut answers {
+                    answer.get_or_insert_with(late);
+                }
             }
         }
         answers.into_iter().flatten().collect()
     }
 
     /// One round over one channel. `None` means: innocent, go again; then at least one other got its answer.
-    async fn attempt(&self, outgoing: &[Outgoing<'_>]) -> Vec<Option<Confirm>> {
+    async fn attempt(&self, outgoing: &[Outgoing<'_>], latest: Instant) -> Vec<Option<Confirm>> {
         let down = |error: String| vec![Some(Confirm::Down { error }); outgoing.len()];
         let live = match self.live().await {
             Ok(live) => live,
@@ -205,7 +184,9 @@ impl RabbitMqPublisher {
             return down(error);
         }
         // The semaphore is never closed; without a turn the broker would say that there are too many channels.
-        let _turn = live.turns.acquire().await.ok();
+        let Ok(_turn) = timeout_at(latest, live.turns.acquire()).await else {
+            return down(format!("{}: {NO_TURN}", self.address()));
+        };
         let channel = match live.channel(self.config.connect_timeout).await {
             Ok(channel) => channel,
             Err(error) => return down(format!("{}: {error}", self.address())),
@@ -325,111 +306,32 @@ impl RabbitMqPublisher {
         one: &Outgoing,
     ) -> Option<Confirm> {
         let why = round.error.as_ref().map(reason).unwrap_or_default();
-        let is_guilty = match blame {
-            Blame::Exchange(name) => one.exchange == name,
-            Blame::Larger(limit) => one.event.payload.len() > *limit,
-            Blame::Nobody => false,
-        };
-        match blame {
-            Blame::Larger(limit) if is_guilty => Some(too_large(one.event.payload.len(), *limit)),
-            // Without its main exchange the destination refuses everything: nothing is parked, it waits.
-            Blame::Exchange(name) if is_guilty && *name == self.config.exchange => {
-                Some(Confirm::Down { error: format!("{}: {why}", self.address()) })
-            }
-            Blame::Exchange(_) if is_guilty => Some(refused(ErrorClass::Permanent, why)),
-            Blame::Larger(_) | Blame::Exchange(_) => None,
-            Blame::Nobody => Some(match (round.unsent.get(&at), &round.gave_up) {
+        if *blame == Blame::Nobody {
+            return Some(match (round.unsent.get(&at), &round.gave_up) {
                 (Some(why), _) => Confirm::Down { error: format!("{}: {why}", self.address()) },
                 (None, Some(gave_up)) => gave_up.clone(),
                 (None, None) => unknown(&why),
-            }),
+            });
+        }
+        let (topic, bytes) = (one.event.topic.as_str(), one.event.payload.len());
+        if !blame.falls_on(topic, one.exchange, bytes) {
+            return None;
+        }
+        match (blame, blame.refusal(topic, one.exchange, bytes, &why)) {
+            // Without its main exchange the destination refuses everything: nothing is parked, it waits.
+            (
+                Blame::Exchange(name) | Blame::ForbiddenExchange(name),
+                Confirm::Refused { error, .. },
+            ) if *name == self.config.exchange => {
+                Some(Confirm::Down { error: format!("{}: {error}", self.address()) })
+            }
+            (_, confirm) => Some(confirm),
         }
     }
 }
 
 fn unknown(why: &str) -> Confirm {
     Confirm::Unknown { error: format!("sent, and no confirm: {why}") }
-}
-
-enum Sent {
-    Confirmed(Answer, Option<Box<BasicReturnMessage>>),
-    /// The channel was not in confirm mode, which it always is.
-    NotConfirmed,
-    /// It never left.
-    Unsent(lapin::Error),
-    Lost(lapin::Error),
-}
-
-async fn send_one(channel: &Channel, one: &Outgoing<'_>) -> Sent {
-    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-    let sent = channel.basic_publish(
-        one.exchange.into(),
-        one.event.topic.as_str().into(),
-        options,
-        &one.event.payload,
-        one.properties.clone(),
-    );
-    match sent.await {
-        Ok(confirm) => match confirm.await {
-            Ok(Confirmation::Ack(returned)) => Sent::Confirmed(Answer::Ack, returned.map(Box::new)),
-            Ok(Confirmation::Nack(returned)) => {
-                Sent::Confirmed(Answer::Nack, returned.map(Box::new))
-            }
-            Ok(Confirmation::NotRequested) => Sent::NotConfirmed,
-            Err(error) => Sent::Lost(error),
-        },
-        Err(error) => match error.kind() {
-            ErrorKind::InvalidChannelState(..) | ErrorKind::InvalidConnectionState(_) => {
-                Sent::Unsent(error)
-            }
-            _ => Sent::Lost(error),
-        },
-    }
-}
-
-impl Round {
-    fn take(&mut self, at: usize, sent: Sent) {
-        match sent {
-            Sent::Confirmed(answer, returned) => {
-                self.confirmed.insert(at, answer);
-                self.returned(returned);
-            }
-            Sent::NotConfirmed => {}
-            Sent::Unsent(error) => {
-                self.unsent.insert(at, reason(&error));
-                self.error.get_or_insert(error);
-            }
-            Sent::Lost(error) => {
-                // What the broker said last tells more than that the channel is closed.
-                if self.error.as_ref().is_none_or(|known| !known.is_amqp_error()) {
-                    self.error = Some(error);
-                }
-            }
-        }
-    }
-
-    /// The client hands a returned message to whichever confirm comes next, so its id tells whose it is.
-    fn returned(&mut self, message: Option<Box<BasicReturnMessage>>) {
-        let Some(message) = message else { return };
-        let id = message.delivery.properties.message_id().as_ref().map(ToString::to_string);
-        let delivery = &message.delivery;
-        let why = format!(
-            "{} {}: exchange {:?}, routing key {:?}",
-            message.reply_code,
-            message.reply_text,
-            delivery.exchange.as_str(),
-            delivery.routing_key.as_str()
-        );
-        self.returned.insert(id.unwrap_or_default(), why);
-    }
-
-    fn is_complete(&self, count: usize) -> bool {
-        self.confirmed.len() == count
-    }
-
-    fn has_refusal(&self) -> bool {
-        self.confirmed.values().any(|answer| *answer == Answer::Nack)
-    }
 }
 
 #[async_trait]
@@ -445,19 +347,37 @@ impl Publisher for RabbitMqPublisher {
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
         let mut answers = Vec::with_capacity(events.len());
         let mut rest = events;
+        let latest = Instant::now() + self.config.confirm_timeout;
         while !rest.is_empty() {
             let (chunk, after) =
                 rest.split_at(self.window.fit(rest.iter().map(|event| event.payload.len())));
             rest = after;
-            if let Err(error) = self.still_open() {
-                answers.extend(chunk.iter().map(|_| Confirm::Down { error: error.clone() }));
-                continue;
-            }
             let bytes = chunk.iter().map(|event| event.payload.len()).sum();
-            let _room = self.window.room(chunk.len(), bytes).await;
-            answers.extend(self.send(chunk).await);
+            let room = match self.still_open() {
+                Ok(()) => self.window.room_by(latest, chunk.len(), bytes).await,
+                Err(error) => Err(error),
+            };
+            match room {
+                Ok(_room) => answers.extend(self.send(chunk, latest).await),
+                Err(error) => {
+                    answers.extend(chunk.iter().map(|_| Confirm::Down { error: error.clone() }));
+                }
+            }
         }
         answers
+    }
+
+    /// Its turn, connecting (behind another batch that tries, by itself, and for a channel), an alarm and the confirms:
+    /// each of these ends by itself.
+    fn publish_limit(&self) -> Option<Duration> {
+        let RabbitMqConfig { confirm_timeout, connect_timeout, blocked_limit, .. } = self.config;
+        let connecting = connect_timeout.saturating_mul(3);
+        Some(longer_than([confirm_timeout.saturating_mul(2), connecting, blocked_limit]))
+    }
+
+    /// More would wait for room that these have.
+    fn largest_wave(&self) -> usize {
+        self.config.window
     }
 
     fn window(&self) -> Option<usize> {

@@ -1,12 +1,16 @@
 //! What a user may not do, a server without JetStream, and JetStream on another server.
 
 use super::{bare, consumer, event, jetstream, next, publish, stored, streams};
+use async_nats::jetstream::Context;
+use async_nats::jetstream::stream::Config;
 use futures::StreamExt;
-use relevo_brokers::nats::{NatsAdmin, NatsConfig, NatsPublisher, NatsSubscriber};
-use relevo_core::broker::{Confirm, Settle, Subscriber, Topology};
+use relevo_brokers::nats::{NatsAdmin, NatsConfig, NatsConsumer, NatsPublisher, NatsSubscriber};
+use relevo_core::broker::{Confirm, Received, Settle, Subscriber, Topology};
 use relevo_core::{ErrorClass, Kind};
 use relevo_testkit::eventually;
 use relevo_testkit::services::{Nats, NatsOptions, require};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 fn as_user(server: &Nats, user: &str) -> NatsConfig {
@@ -54,6 +58,117 @@ async fn what_is_not_permitted_is_refused_by_name_and_nothing_waits_for_it() {
     assert!(consumes(as_user(&server, "relevo"), &name).await.is_none());
 }
 
+/// The permissions that docs/nats.md calls enough, without one of them.
+fn documented_rights(without: Option<&str>) -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nats.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut blocks = page.split("```text\n").skip(1).filter_map(|block| block.split("```").next());
+    let rights = blocks.find(|block| block.starts_with("publish: { allow:")).unwrap();
+    let Some(without) = without else { return rights.to_owned() };
+    let quoted = format!("\"{without}\"");
+    assert_eq!(rights.matches(&quoted).count(), 1, "{without} in {rights}");
+    rights.replace(&quoted, "\"nothing\"")
+}
+
+/// What every one of these is for fails without it.
+const NEEDED: [&str; 10] = [
+    "order.>",
+    "$JS.API.STREAM.NAMES",
+    "$JS.API.STREAM.INFO.ORDERS",
+    "$JS.API.STREAM.MSG.GET.ORDERS",
+    "$JS.API.CONSUMER.INFO.ORDERS.billing",
+    "$JS.API.CONSUMER.CREATE.ORDERS.billing.>",
+    "$JS.API.CONSUMER.MSG.NEXT.ORDERS.billing",
+    "$JS.ACK.>",
+    "dead-letters.billing.>",
+    "_INBOX.>",
+];
+
+/// A user with the documented rights, and for each right one without it.
+fn with_documented_rights() -> NatsOptions {
+    let options = NatsOptions::new().user("complete", &documented_rights(None));
+    let users = NEEDED.iter().enumerate();
+    users.fold(options, |options, (n, right)| {
+        options.user(&format!("without{n}"), &documented_rights(Some(right)))
+    })
+}
+
+/// A fresh `ORDERS`, with a message that somebody else stored, and a place for dead letters.
+async fn orders(context: &Context) {
+    for (name, subject) in [("ORDERS", "order.paid"), ("dead-letters", "dead-letters.>")] {
+        if context.get_stream(name).await.is_ok() {
+            context.delete_stream(name).await.unwrap();
+        }
+        let subjects = vec![subject.to_owned()];
+        let config = Config { name: name.to_owned(), subjects, ..Config::default() };
+        context.create_stream(config).await.unwrap();
+    }
+    context.publish("order.paid", "of another".into()).await.unwrap().await.unwrap();
+}
+
+/// Stores a message whose headers are no text, which no client would send.
+fn put_unreadable(server: &Nats) -> std::io::Result<()> {
+    let headers = b"NATS/1.0\r\nx: \xff\r\n\r\n";
+    let login = r#"{"verbose":false,"headers":true,"user":"relevo","pass":"relevo"}"#;
+    let length = headers.len();
+    let begin = format!("CONNECT {login}\r\nHPUB order.paid {length} {length}\r\n");
+    let mut socket = BufReader::new(TcpStream::connect(server.address())?);
+    socket.get_mut().write_all(&[begin.as_bytes(), headers, b"\r\nPING\r\n"].concat())?;
+    for line in socket.lines() {
+        match line?.as_str() {
+            "PONG" => return Ok(()),
+            error if error.starts_with("-ERR") => {
+                return Err(std::io::Error::other(error.to_owned()));
+            }
+            _ => {}
+        }
+    }
+    Err(ErrorKind::UnexpectedEof.into())
+}
+
+/// Publishes, consumes, tries again and gives up; what of it does not work.
+async fn whole_work(server: &Nats, user: &str) -> Result<(), String> {
+    let config = as_user(server, user).ack_timeout(QUITE_SHORT);
+    let publisher = NatsPublisher::new(config.clone());
+    let confirms = publish(&publisher, &[event("order.paid", 1), event("order.lost", 2)]).await;
+    let is_missing = |confirm: &Confirm| {
+        matches!(confirm, Confirm::Refused { class: ErrorClass::Permanent, .. })
+    };
+    if confirms[0] != Confirm::Stored || !is_missing(&confirms[1]) {
+        return Err(format!("{confirms:?}"));
+    }
+    let failed = |error: relevo_core::Error| error.to_string();
+    let consumer = NatsConsumer::new("ORDERS", "billing").filter("order.paid");
+    let consumer = consumer.heartbeat(QUITE_SHORT);
+    let mut receiver = NatsSubscriber::new(config, consumer).open().await.map_err(failed)?;
+    let dead = Settle::Dead { reason: "no paper".into() };
+    let again = Settle::RetryAfter(Duration::from_millis(1));
+    for (n, settle) in [Settle::Done, again, dead, Settle::Done].into_iter().enumerate() {
+        if n == 3 {
+            put_unreadable(server).unwrap();
+        }
+        let Received::Messages { messages, .. } = receiver.next(1).await.map_err(failed)? else {
+            return Err("not a message".into());
+        };
+        receiver.settle(&[(messages[0].tag, settle)]).await.map_err(failed)?;
+    }
+    receiver.close().await.map_err(failed)
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_enough_and_none_of_them_is_too_much() {
+    let Some(server) = require(Nats::start_with(&with_documented_rights())) else { return };
+    let context = jetstream(&server).await;
+    orders(&context).await;
+    assert_eq!(whole_work(&server, "complete").await, Ok(()));
+    assert_eq!(stored(&context, "dead-letters").await, 1);
+    for (n, right) in NEEDED.iter().enumerate() {
+        orders(&context).await;
+        let failed = whole_work(&server, &format!("without{n}")).await;
+        assert!(failed.is_err(), "it works without {right}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_forbidden_keeps_no_late_answer_waiting() {
     let options = NatsOptions::new().user("writer", r#"publish: { deny: ["*.forbidden.>"] }"#);
@@ -90,7 +205,7 @@ async fn consumes(config: NatsConfig, stream: &str) -> Option<relevo_core::Error
         Err(error) => return Some(error),
     };
     let came = match receiver.next(1).await {
-        Ok(relevo_core::broker::Received::Messages { messages, .. }) => messages,
+        Ok(Received::Messages { messages, .. }) => messages,
         Ok(other) => panic!("{other:?}"),
         Err(error) => return Some(error),
     };

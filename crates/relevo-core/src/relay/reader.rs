@@ -138,7 +138,8 @@ impl Readers {
         begun
     }
 
-    /// Have idle lanes been waiting for full ones as long as a look at a quiet log waits?
+    /// Have idle lanes been waiting for full ones as long as a quiet log waits for a look? (Sooner would read the same rows
+    /// again and again where all lanes are at work, and some a little faster than others.)
     fn have_waited_long_enough(
         &mut self,
         groups: &BTreeMap<Position, Group>,
@@ -149,7 +150,7 @@ impl Readers {
             group.keeps_some_waiting(config) && self.may_read(*position, now)
         };
         self.idle_since = groups.iter().any(wait).then(|| self.idle_since.unwrap_or(now));
-        self.idle_since.is_some_and(|since| now >= since + config.poll.0)
+        self.idle_since.is_some_and(|since| now >= since + config.poll.1)
     }
 
     /// What a wrong reader does: a page for each lane, though the same rows hold those of many.
@@ -247,7 +248,7 @@ impl Readers {
     /// When to look again: at a quiet log, and for lanes that wait for others.
     pub(super) fn wake_at(&self, config: &RelayConfig) -> impl Iterator<Item = Instant> {
         let quiet = self.caught_up.map(|_| self.pace.until());
-        let idle = self.idle_since.map(|since| since + config.poll.0);
+        let idle = self.idle_since.map(|since| since + config.poll.1);
         quiet.into_iter().chain(idle)
     }
 }

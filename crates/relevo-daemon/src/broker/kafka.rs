@@ -6,7 +6,8 @@ use relevo_core::broker::Topology;
 use relevo_core::error::quoted;
 use relevo_core::{Error, Kind, Result};
 
-/// As the adapter wants it. The files of certificates are read anew for each connection; here they are only looked at.
+/// As the adapter wants it. What its client would refuse is refused here. The files of certificates are read anew for each
+/// connection; here they are only looked at.
 pub(super) fn config(broker: &Broker, service: &str) -> Result<KafkaConfig> {
     let options = &broker.options;
     let mut config = KafkaConfig::to(broker.url.expose())?.source(service);
@@ -31,7 +32,7 @@ pub(super) fn config(broker: &Broker, service: &str) -> Result<KafkaConfig> {
     if let Some((certificate, key)) = &options.client_certificate {
         config = config.client_certificate(certificate, key);
     }
-    config.check_files()?;
+    config.check()?;
     Ok(config)
 }
 

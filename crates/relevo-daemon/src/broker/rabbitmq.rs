@@ -2,15 +2,18 @@ use crate::broker::topology::Wanted;
 use crate::config::Broker;
 use relevo_brokers::rabbitmq::topology::{RabbitMqAdmin, RabbitMqTopology};
 use relevo_brokers::rabbitmq::{RabbitMqConfig, RabbitMqPublisher};
-use relevo_core::Result;
 use relevo_core::broker::Topology;
+use relevo_core::{Error, Kind, Result};
 
 /// As the adapter wants it; reads the files of certificates.
 pub(super) fn config(broker: &Broker, service: &str) -> Result<RabbitMqConfig> {
     let options = &broker.options;
     let mut config = RabbitMqConfig::to(broker.url.expose())?.source(service);
-    let (window, bytes) = (config.window, config.window_bytes);
-    config = config.window(options.window.unwrap_or(window), options.window_bytes.unwrap_or(bytes));
+    let window = options.window.unwrap_or(config.window);
+    let bytes = options.window_bytes.unwrap_or(config.window_bytes);
+    at_most("window", window, RabbitMqConfig::MOST_MESSAGES)?;
+    at_most("window_bytes", bytes, RabbitMqConfig::MOST_BYTES)?;
+    config = config.window(window, bytes);
     if let Some(exchange) = &options.exchange {
         config = config.exchange(exchange);
     }
@@ -36,6 +39,17 @@ pub(super) fn config(broker: &Broker, service: &str) -> Result<RabbitMqConfig> {
         config = config.client_certificate(certificate, key)?;
     }
     Ok(config)
+}
+
+/// The adapter would keep to its bound and not say so.
+fn at_most(key: &str, given: usize, most: usize) -> Result<()> {
+    if given > most {
+        return Err(Error::new(
+            Kind::InvalidConfig,
+            format!("{key}: at most {most} with RabbitMQ"),
+        ));
+    }
+    Ok(())
 }
 
 pub(super) fn publisher(broker: &Broker, service: &str) -> Result<RabbitMqPublisher> {

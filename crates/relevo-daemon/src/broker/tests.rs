@@ -56,3 +56,32 @@ fn limits_of_kafka_are_those_of_the_file() {
         assert_eq!(config.compression.as_str(), compression.as_str());
     }
 }
+
+/// A relay that gave up first would call everything unknown, also what was never sent or is stored.
+#[test]
+fn a_relay_waits_longer_than_the_longest_limits_of_each_adapter_together() {
+    let longest = |url: &str, more: &str| {
+        let limits = format!("confirm_timeout = \"1m\"\nconnect_timeout = \"1m\"\n{more}");
+        let text = format!("[broker.hook]\nurl = \"{url}\"\n{limits}");
+        Config::read("relevo.toml", &text, std::iter::empty()).unwrap().brokers["hook"].clone()
+    };
+    let minutes = |count: u64| Some(Duration::from_secs(60 * count));
+    let rabbitmq = longest("amqp://h", "blocked_limit = \"1m\"");
+    assert!(rabbitmq::publisher(&rabbitmq, "shop").unwrap().publish_limit() > minutes(3));
+    let nats = longest("nats://one,two,three", "");
+    assert!(nats::publisher(&nats, "shop").unwrap().publish_limit() > minutes(2));
+    #[cfg(feature = "kafka")]
+    {
+        let kafka = longest("kafka://h", "linger = \"59s\"");
+        assert!(kafka::publisher(&kafka, "shop").unwrap().publish_limit() > minutes(2));
+    }
+}
+
+/// What the file may say at most is what the adapter keeps.
+#[test]
+fn the_largest_window_of_rabbitmq_is_not_cut() {
+    let text = "[broker.hook]\nurl = \"amqp://h\"\nwindow = 100_000\nwindow_bytes = 1_073_741_824";
+    let config = Config::read("relevo.toml", text, std::iter::empty()).unwrap();
+    let config = rabbitmq::config(&config.brokers["hook"], "shop").unwrap();
+    assert_eq!((config.window, config.window_bytes), (100_000, 1 << 30));
+}

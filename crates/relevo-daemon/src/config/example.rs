@@ -101,12 +101,13 @@ url = "amqp://guest@127.0.0.1:5672/%2F"
 # exchange = "amq.topic"
 # Topics that go to another exchange; the first that matches counts.
 # routes = []
-# Most messages, and most bytes, that wait for their confirm, of all lanes together; a confirm that takes longer than
-# this, at most a minute, is unknown.
+# Most messages (at most 100000), and most bytes (at most 1 GiB), that wait for their confirm, of all lanes together; a
+# confirm that takes longer than this, at most a minute, is unknown.
 # window = 1000
 # window_bytes = 16777216
 # confirm_timeout = "30s"
-# How long connecting may take, and for how long the broker may block a connection before it counts as down.
+# How long connecting may take, over all nodes, and for how long the broker may block a connection before it counts as
+# down; each at most a minute.
 # connect_timeout = "10s"
 # blocked_limit = "5s"
 # Larger payloads become dead letters; RabbitMQ closes the channel at its own max_message_size.
@@ -133,6 +134,7 @@ url = "nats://127.0.0.1:4222"
 # window = 1000
 # window_bytes = 16777216
 # confirm_timeout = "10s"
+# How long connecting may take, over all servers of the URL: a silent one has its share of what those before it left.
 # connect_timeout = "5s"
 # Logging in other than by the URL: the seed of an nkey, or a .creds file with a JWT and its seed.
 # nkey_file = "path/to/nkey.seed"
@@ -154,13 +156,13 @@ url = "kafka://127.0.0.1:9092"
 # topic_prefix = "shop."
 # "none", "snappy", "lz4" or "zstd".
 # compression = "none"
-# How long a message waits for others to share a batch with.
+# How long a message waits for others to share a batch with; less than confirm_timeout.
 # linger = "0s"
 # window = 10000
 # window_bytes = 33554432
 # confirm_timeout = "30s"
 # connect_timeout = "10s"
-# Larger messages become dead letters; topics and brokers have limits of their own.
+# Larger messages become dead letters; topics and brokers have limits of their own. From 1000 to 1000000000.
 # max_message_bytes = 1000000
 # "SCRAM-SHA-512", "SCRAM-SHA-256" or "PLAIN".
 # sasl_mechanism = "SCRAM-SHA-512"

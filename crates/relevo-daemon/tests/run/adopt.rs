@@ -269,7 +269,8 @@ async fn what_adopt_check_proposes_on_postgresql_is_run_as_it_is_written() {
     }
     owner.execute("ALTER TABLE messages ADD position bigint GENERATED ALWAYS AS IDENTITY");
     let said = owner.relevo(&check).await;
-    let order = "order   kept per key: position is drawn from a sequence when a row is inserted\n";
+    let order = "order   kept per key: position is drawn from a sequence when a row is inserted, as long as nobody gives a \
+                 row a number of its own\n";
     assert!(said.contains(order), "{said}");
     let index = said.lines().find_map(|line| line.strip_prefix("index   missing: ")).unwrap();
     assert_eq!(
@@ -334,8 +335,8 @@ mod systems {
         let owner = Owner::in_a_file();
         ticketflows(&owner, false).await;
         smartedifys(&owner, false).await;
-        let order =
-            "kept per key: one transaction writes at a time, rows are numbered as they come";
+        let order = "kept per key: one transaction writes at a time, rows are numbered as they come, as long as nobody \
+                     gives a row a number of its own";
         known_again(&owner, "Outbox", "ticketflow", order).await;
         known_again(&owner, "outbox_events", "smartedify", order).await;
     }

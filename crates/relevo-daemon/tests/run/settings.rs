@@ -139,6 +139,25 @@ async fn a_domain_is_the_jetstream_that_events_and_topology_go_to() {
     assert_eq!(nats::payloads(at_hub, &stream, 1).await, [r#"{"n":1}"#]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_stream_than_the_configured_one_would_store_is_a_dead_letter() {
+    let Some(server) = nats::shared().await else { return };
+    let (folder, stream, prefix) =
+        (tempfile::tempdir().unwrap(), unique_name("SHOP"), unique_name("shop"));
+    let topology = format!("[topology.hook.streams.{stream}]\nsubjects = [\"{prefix}.>\"]\n");
+    let keys = format!("stream = \"ANOTHER\"\nsubject_prefix = \"{prefix}\"\n");
+    with_keys(folder.path(), &server.url(), &keys, &topology);
+    let applied = run_cli(folder.path(), &["topology", "apply"]).await;
+    assert_eq!(applied.code, 0, "{}{}", applied.out, applied.err);
+    let store = store(folder.path()).await;
+    let daemon = Daemon::start(folder.path(), &[]).await;
+    publish(&store, "k", 1).await;
+    let letters = dead_letter(folder.path(), "permanent").await;
+    assert!(letters.contains("expected stream does not match"), "{letters}");
+    let published = daemon.metric("outbox_published_total{").await;
+    assert!(published.is_none_or(|count| count == 0.0), "{published:?}");
+}
+
 #[cfg(feature = "kafka")]
 mod kafka {
     use super::*;

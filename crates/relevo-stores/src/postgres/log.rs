@@ -180,31 +180,33 @@ async fn read_span(
         Belongs::Main { seen_by, not_seen_by } => {
             let sees = "AND txid_visible_in_snapshot(xid, $6::text::txid_snapshot)
                         AND NOT txid_visible_in_snapshot(xid, $7::text::txid_snapshot)";
-            let sql = in_order(&format!("{lane_filter} {sees}"));
             let args = args![above, to, limit, room.bytes, lanes, *seen_by, *not_seen_by];
-            session.query_each(&sql, args, log_row).await
+            session.query_each(&in_order(lane_filter, sees), args, log_row).await
         }
         Belongs::NotSeenBy(snapshot) => {
             let sees = "AND NOT txid_visible_in_snapshot(xid, $6::text::txid_snapshot)";
-            let sql = in_order(&format!("{lane_filter} {sees}"));
             let args = args![above, to, limit, room.bytes, lanes, *snapshot];
-            session.query_each(&sql, args, log_row).await
+            session.query_each(&in_order(lane_filter, sees), args, log_row).await
         }
         Belongs::All => {
-            let sql = in_order(lane_filter);
-            session.query_each(&sql, args![above, to, limit, room.bytes, lanes], log_row).await
+            let args = args![above, to, limit, room.bytes, lanes];
+            session.query_each(&in_order(lane_filter, ""), args, log_row).await
         }
     }
 }
 
-/// Rows by seq, cut like those of [`bounded`]. Nearly always all of them fit, which a sum over their lengths tells at a
-/// fraction of what it costs to take the rows themselves through a window function.
-fn in_order(filter: &str) -> String {
+/// Rows by seq. Where all lanes are read, nearly always all of them fit, which a sum over their lengths tells at a fraction
+/// of what it costs to take the rows themselves through a window function; to look for those of a few lanes twice would
+/// cost more.
+fn in_order(lane_filter: &str, sees: &str) -> String {
     let found = |columns: &str| {
         format!(
-            "SELECT {columns} FROM relevo.outbox WHERE seq > $1 AND seq <= $2 {filter} ORDER BY seq LIMIT $3"
+            "SELECT {columns} FROM relevo.outbox WHERE seq > $1 AND seq <= $2 {lane_filter} {sees} ORDER BY seq LIMIT $3"
         )
     };
+    if !lane_filter.is_empty() {
+        return bounded(&found("*"));
+    }
     let sizes = found("seq, octet_length(payload) AS size");
     let cut = format!(
         "SELECT min(seq) FROM (

@@ -14,6 +14,7 @@ use lapin::uri::AMQPScheme;
 use lapin::{Connection, ErrorKind, ExchangeKind};
 use relevo_core::broker::{Act, Plan, Step, Told, Topology};
 use relevo_core::{Kind, Result};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// So long a goodbye is waited for: what is wanted of the broker is done by then.
@@ -21,6 +22,8 @@ const GOODBYE: Duration = Duration::from_secs(5);
 const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 const MANAGEMENT_PORT: u16 = 15672;
+/// So many of the bindings that would be lost are named.
+const SHOWN: usize = 5;
 
 /// Brings a virtual host to what a [`RabbitMqTopology`] wants.
 ///
@@ -71,10 +74,13 @@ impl RabbitMqAdmin {
         let bindings = self.management.bindings().await;
         let mut steps = Vec::new();
         for thing in &self.wanted {
-            let (act, text) = match thing {
+            let (act, mut text) = match thing {
                 Thing::Binding { .. } => bound(thing, &bindings),
                 _ => self.declared(connection, thing).await?,
             };
+            if act == Act::Replace {
+                text += &self.lost_with(thing, &bindings);
+            }
             steps.push((Step::new(act, thing.what(), thing.name(), text), thing.clone()));
         }
         let strangers = bindings.as_deref().unwrap_or_default().iter();
@@ -88,14 +94,40 @@ impl RabbitMqAdmin {
 
     /// Between two that are wanted, and not wanted itself.
     fn is_stray(&self, binding: &Bound) -> bool {
-        let has = |what: &str, name: &str| {
-            self.wanted.iter().any(|thing| thing.what() == what && thing.name() == name)
-        };
         let thing = Thing::binding(&binding.source, &binding.destination, &binding.routing_key);
         binding.destination_type == "queue"
-            && has("exchange", &binding.source)
-            && has("queue", &binding.destination)
+            && self.wants("exchange", &binding.source)
+            && self.wants("queue", &binding.destination)
             && !self.wanted.contains(&thing)
+    }
+
+    fn wants(&self, what: &str, name: &str) -> bool {
+        self.wanted.iter().any(|thing| thing.what() == what && thing.name() == name)
+    }
+
+    /// Bindings that what is made anew loses for good: those to or from what is not named, and between exchanges.
+    fn lost_with(&self, thing: &Thing, bindings: &Result<Vec<Bound>, String>) -> String {
+        let Ok(bindings) = bindings else {
+            return "; its bindings to or from what is not named here would go, if there are any"
+                .into();
+        };
+        let is_lost = |binding: &&Bound| {
+            let made_again = binding.destination_type == "queue"
+                && self.wants("exchange", &binding.source)
+                && self.wants("queue", &binding.destination);
+            // Every queue is bound to the exchange without a name, and always will be.
+            !made_again && !binding.source.is_empty() && binding.is_of(thing)
+        };
+        let lost: BTreeSet<String> = bindings.iter().filter(is_lost).map(Bound::ends).collect();
+        if lost.is_empty() {
+            return String::new();
+        }
+        let shown: Vec<&str> = lost.iter().map(String::as_str).take(SHOWN).collect();
+        let more = match lost.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("; not named here, these bindings would go: {}{more}", shown.join(", "))
     }
 
     /// An exchange or a queue: missing, as wanted, or other than wanted.

@@ -1,3 +1,4 @@
+use super::thing::Thing;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -33,6 +34,24 @@ pub(in crate::rabbitmq) struct Bound {
     pub(super) destination: String,
     pub(super) destination_type: String,
     pub(super) routing_key: String,
+}
+
+impl Bound {
+    /// Whether it ends with this exchange or queue.
+    pub(super) fn is_of(&self, thing: &Thing) -> bool {
+        let into =
+            |what: &str, name: &String| self.destination_type == what && self.destination == *name;
+        match thing {
+            Thing::Exchange { name, .. } => self.source == *name || into("exchange", name),
+            Thing::Queue { name, .. } => into("queue", name),
+            Thing::Binding { .. } => false,
+        }
+    }
+
+    /// Where it begins and ends.
+    pub(super) fn ends(&self) -> String {
+        format!("{} -> {}", self.source, self.destination)
+    }
 }
 
 impl Management {

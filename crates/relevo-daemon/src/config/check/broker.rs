@@ -7,7 +7,6 @@ use crate::config::file::{BrokerTable, RouteTable};
 use crate::config::secret::Secret;
 use crate::config::{Broker, BrokerOptions};
 use relevo_brokers::http::Secret as SigningSecret;
-use relevo_core::broker::PUBLISH_LIMIT;
 use relevo_core::event::TopicFilter;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,6 +48,15 @@ const LIMITED: &[&str] = &["amqp", "amqps", "kafka", "kafkas"];
 const CONFIRMING: &[&str] = &["amqp", "amqps", "nats", "tls", "kafka", "kafkas"];
 const ENCRYPTED: &[&str] = &["amqps", "nats", "tls", "kafkas"];
 
+/// So long a lane may be held by each thing that it waits for.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Which key an adapter blames, and for what; the address unless it names another.
+fn of_key(why: &str) -> (&str, &str) {
+    let is_key = |(named, _): &(&str, &str)| KEYS.iter().any(|(key, ..)| key == named);
+    why.split_once(": ").filter(is_key).unwrap_or(("url", why))
+}
+
 impl Check {
     pub(super) fn brokers(
         &mut self,
@@ -68,7 +76,10 @@ impl Check {
             if self.problems.len() == before {
                 match broker::check(&broker) {
                     Ok(address) => broker.address = address,
-                    Err(error) => self.bad(&["broker", &name, "url"], error.message()),
+                    Err(error) => {
+                        let (key, why) = of_key(error.message());
+                        self.bad(&["broker", &name, key], why);
+                    }
                 }
             }
             brokers.insert(name, broker);
@@ -105,7 +116,7 @@ impl Check {
             exchange: table.exchange.clone(),
             routes: self.routes(name, table.routes.as_deref().unwrap_or_default()),
             max_message_bytes: table.max_message_bytes.map(|bytes| bytes as usize),
-            blocked_limit: self.kept_time(name, "blocked_limit", table.blocked_limit),
+            blocked_limit: self.bounded_time(name, "blocked_limit", table.blocked_limit),
             management_port: table.management_port,
             stream: table.stream.clone(),
             subject_prefix: table.subject_prefix.clone(),
@@ -115,7 +126,7 @@ impl Check {
             topic: table.topic.clone(),
             topic_prefix: table.topic_prefix.clone(),
             compression: table.compression.clone(),
-            linger: self.kept_time(name, "linger", table.linger),
+            linger: self.bounded_time(name, "linger", table.linger),
             sasl_mechanism: table.sasl_mechanism.clone(),
             window: table.window.map(|messages| messages as usize),
             window_bytes: table.window_bytes.map(|bytes| bytes as usize),
@@ -130,11 +141,11 @@ impl Check {
         }
     }
 
-    /// A longer one would be said here and not be kept.
-    fn kept_time(&mut self, name: &str, key: &str, span: Option<Span>) -> Option<Duration> {
-        if span.is_some_and(|span| span.0 > PUBLISH_LIMIT) {
-            let most = written(PUBLISH_LIMIT);
-            let why = format!("at most {most}: after that the relay takes the answer as unknown");
+    /// A relay waits for as long as the adapter does, and looks at its lane only afterwards.
+    fn bounded_time(&mut self, name: &str, key: &str, span: Option<Span>) -> Option<Duration> {
+        if span.is_some_and(|span| span.0 > LONGEST) {
+            let most = written(LONGEST);
+            let why = format!("at most {most}: so long nobody else may have the lane that waits");
             self.bad(&["broker", name, key], why);
         }
         span.map(|span| span.0)
@@ -145,7 +156,7 @@ impl Check {
         if span.is_some_and(|span| span.0.is_zero()) {
             self.bad(&["broker", name, key], "it needs some time");
         }
-        self.kept_time(name, key, span)
+        self.bounded_time(name, key, span)
     }
 
     fn routes(&mut self, name: &str, tables: &[RouteTable]) -> Vec<(TopicFilter, String)> {

@@ -85,7 +85,18 @@ fn what_cannot_be_meant_is_refused_by_its_key() {
             "[broker.x]\nurl = \"amqp://h\"\nconfirm_timeout = \"61s\"",
             "broker.x.confirm_timeout: at most 1m",
         ),
-        ("[broker.x]\nurl = \"nats://h\"\nconfirm_timeout = \"5m\"", "takes the answer as unknown"),
+        (
+            "[broker.x]\nurl = \"nats://h\"\nconfirm_timeout = \"5m\"",
+            "nobody else may have the lane",
+        ),
+        (
+            "[broker.x]\nurl = \"amqp://h\"\nwindow = 100001",
+            "line 3: broker.x.window: at most 100000 with RabbitMQ",
+        ),
+        (
+            "[broker.x]\nurl = \"amqps://h\"\nwindow_bytes = 1073741825",
+            "broker.x.window_bytes: at most 1073741824 with RabbitMQ",
+        ),
         (
             "[broker.x]\nurl = \"amqp://h\"\nblocked_limit = \"2m\"",
             "broker.x.blocked_limit: at most 1m",
@@ -170,12 +181,36 @@ fn a_password_never_appears_in_an_error() {
     assert!(!format!("{config:?}").contains("s3cret"));
 }
 
-/// The relay waits for no broker longer than that; an endpoint may take its time.
+/// Otherwise the daemon would find its client refused, and the destination down, for as long as it runs.
+#[cfg(feature = "kafka")]
 #[test]
-fn the_longest_confirm_timeout_that_the_relay_keeps_is_taken_and_so_is_a_longer_handler_limit() {
-    let longest = read("[broker.b]\nurl = \"amqp://h\"\nconfirm_timeout = \"60s\"").unwrap();
-    let limit = longest.brokers["b"].options.confirm_timeout;
-    assert_eq!(limit, Some(relevo_core::broker::PUBLISH_LIMIT));
+fn what_the_client_of_kafka_would_refuse_is_refused_by_its_key() {
+    let kafka = "[broker.x]\nurl = \"kafka://h\"\n";
+    let range = "broker.x.max_message_bytes: the client takes from 1000 to 1000000000";
+    for (wrong, told) in [
+        ("max_message_bytes = 999", range),
+        ("max_message_bytes = 1000000001", range),
+        ("linger = \"30s\"", "broker.x.linger: 30s is no less than confirm_timeout, 30s"),
+        ("linger = \"2s\"\nconfirm_timeout = \"1s\"", "line 3: broker.x.linger: 2s is no less"),
+        ("compression = \"zip\"", "line 3: broker.x.compression: \"zip\" is none of"),
+    ] {
+        let message = refused(&format!("{kafka}{wrong}"));
+        assert!(message.contains(told), "{wrong}\n=> {message}");
+    }
+    for taken in ["max_message_bytes = 1000", "linger = \"59s\"\nconfirm_timeout = \"1m\""] {
+        read(&format!("{kafka}{taken}")).unwrap_or_else(|error| panic!("{taken}\n=> {error}"));
+    }
+}
+
+/// Nobody waits for a broker longer than that; an endpoint may take its time.
+#[test]
+fn the_longest_limits_of_a_broker_are_taken_and_so_is_a_longer_handler_limit() {
+    let minute = Some(std::time::Duration::from_secs(60));
+    let longest = "confirm_timeout = \"60s\"\nconnect_timeout = \"1m\"\nblocked_limit = \"1m\"";
+    let longest = read(&format!("[broker.b]\nurl = \"amqp://h\"\n{longest}")).unwrap();
+    let limits = &longest.brokers["b"].options;
+    assert_eq!((limits.confirm_timeout, limits.connect_timeout), (minute, minute));
+    assert_eq!(limits.blocked_limit, minute);
     let patient = read(
         "[store.s]\nurl = \"sqlite:s.db\"\n[broker.b]\nurl = \"http://h\"\n\
          [subscription.s]\nhandler_limit = \"15m\"",
