@@ -55,7 +55,7 @@ const ACCESS_REFUSED: u16 = 403;
 const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 /// What follows is the topic, the exchange, the virtual host, and the user.
-const FORBIDDEN_TOPIC: &str = "ACCESS_REFUSED - access to tpoic '";
+const FORBIDDEN_TOPIC: &str = "ACCESS_REFUSED - access to topic '";
 const FORBIDDEN_EXCHANGE: &str = "ACCESS_REFUSED - access to exchange '";
 /// The name of the exchange without a name, where permissions are concerned.
 const DEFAULT_EXCHANGE: &str = "amq.default";

@@ -165,20 +165,19 @@ impl Relay {
 
     /// The figures of this moment.
     pub fn counts(&self, now: Instant) -> Counts {
-        Counts {
-            lanes: self.lanes.len(),
-            stopped: self.lanes.values().filter(|lane| lane.stopped.is_some()).count(),
-            parked_keys: self.lanes.values().map(Lane::parked_keys).sum(),
-            queued: self.lanes.values().map(Lane::queued).sum(),
-            queued_bytes: self.queued_bytes(),
-            queued_stopped: {
-                let stopped = self.lanes.values().filter(|lane| lane.stopped.is_some());
-                stopped.map(Lane::queued).sum()
-            },
-            breaker_open: self.breaker.is_open(),
-            due: self.lanes.values().any(|lane| lane.has_due(now) || lane.is_busy()),
-            ..self.counts
+        let (lanes, breaker_open) = (self.lanes.len(), self.breaker.is_open());
+        let mut counts = Counts { lanes, breaker_open, ..self.counts };
+        for lane in self.lanes.values() {
+            counts.parked_keys += lane.parked_keys();
+            counts.queued += lane.queued();
+            counts.queued_bytes += lane.queued_bytes();
+            counts.due |= lane.is_busy() || lane.has_due(now);
+            if lane.stopped.is_some() {
+                counts.stopped += 1;
+                counts.queued_stopped += lane.queued();
+            }
         }
+        counts
     }
 
     /// The tokens under which this process works its lanes.

@@ -124,11 +124,8 @@ async fn a_consumer_that_leaves_failures_to_its_broker_tells_it_when_to_come_aga
 
 #[tokio::test]
 async fn a_session_may_idle_for_less_than_the_lease_of_what_landed_unless_it_is_told_otherwise() {
-    let lease = |seconds| {
-        let mut config = RelayConfig::default();
-        config.lease = Duration::from_secs(seconds);
-        config
-    };
+    let lease =
+        |seconds| RelayConfig { lease: Duration::from_secs(seconds), ..RelayConfig::default() };
     let by_hand = Duration::from_secs(9);
     for (seconds, told_otherwise, limit) in [(10, None, 8), (5, None, 4), (5, Some(by_hand), 9)] {
         let (consumer, told) = consumer("good");

@@ -130,15 +130,16 @@ fn an_id_that_two_rows_may_have_is_refused_unless_ids_of_its_kind_come_once() {
     let pair = index(&["topic", "id"], true, None);
     let some = index(&["id"], true, Some("sent_at IS NULL"));
     let alone = index(&["id"], true, None);
-    for indices in [&[pair.clone()][..], &[some.clone()], &[pair.clone(), some]] {
-        let told = problems(&plain(), &with_id(indices, |_| {}));
+    for indices in [vec![pair.clone()], vec![some.clone()], vec![pair.clone(), some]] {
+        let with_id = |change: fn(&mut ColumnShape)| with_id(&indices, change);
+        let told = problems(&plain(), &with_id(|_| {}));
         assert!(told.len() == 1 && told[0].starts_with(TOGETHER), "{told:?}");
-        let number = with_id(indices, |id| id.sort = Sort::Integer);
+        let number = with_id(|id| id.sort = Sort::Integer);
         assert_eq!(problems(&plain(), &number).len(), 1);
-        let uuid = with_id(indices, |id| id.sort = Sort::Uuid);
+        let uuid = with_id(|id| id.sort = Sort::Uuid);
         assert_eq!(problems(&plain(), &uuid), [""; 0]);
         assert_eq!(notes(&plain(), &uuid), notes(&plain(), &all()));
-        let drawn = with_id(indices, |id| id.sequence_step = Some(20));
+        let drawn = with_id(|id| id.sequence_step = Some(20));
         assert_eq!(problems(&plain(), &drawn), [""; 0]);
         let told = notes(&plain(), &drawn);
         assert!(told.iter().any(|note| note.starts_with("id is unique only together")), "{told:?}");
