@@ -35,8 +35,14 @@ pub(crate) fn target_folder() -> PathBuf {
 /// Runs a command whose output nobody needs unless it fails. The first line of the error is short
 /// enough for a table, the others tell the rest.
 pub(crate) fn quietly(command: &mut Command) -> Result<String> {
+    to_its_end(end_with_xtask(command)?)
+}
+
+/// The same, also if xtask ends before it.
+pub(crate) fn to_its_end(command: &mut Command) -> Result<String> {
     let (shown, name) = (format!("{command:?}"), name_of(command));
-    let output = end_with_xtask(command.stdin(Stdio::null()))?
+    let output = command
+        .stdin(Stdio::null())
         .output()
         .with_context(|| format!("{name} cannot be started"))?;
     if !output.status.success() {

@@ -54,7 +54,7 @@ impl Log {
     /// Adds the events of a plan.
     pub(crate) async fn add(&self, plan: Plan) -> Result<()> {
         let sql = format!(
-            "INSERT INTO relevo.outbox (lane, topic, key, payload)
+            "INSERT INTO relevo.outbox (in_lane, topic, key, payload)
              SELECT relevo.lane_of('key-' || n % {keys}), 'bench.made', 'key-' || n % {keys},
                     int4send((n % {keys})::int) || int8send(n / {keys}) || decode(repeat('78', {rest}), 'hex')
                FROM generate_series($1::bigint, $2::bigint) n ORDER BY n",

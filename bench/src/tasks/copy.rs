@@ -9,7 +9,7 @@ use std::time::Instant;
 pub(super) async fn run(url: &str, plan: Plan) -> Result<Outcome> {
     let client = connect(url).await?;
     let start = Instant::now();
-    let sql = "COPY (SELECT seq, lane, id, topic, key, headers, payload, created_at FROM relevo.outbox ORDER BY seq) TO STDOUT (FORMAT binary)";
+    let sql = "COPY (SELECT seq, in_lane, id, topic, key, headers, payload, created_at FROM relevo.outbox ORDER BY seq) TO STDOUT (FORMAT binary)";
     let mut stream = pin!(client.copy_out(sql).await?);
     let (mut bytes, mut messages) = (0, 0);
     while let Some(chunk) = stream.try_next().await? {

@@ -27,7 +27,7 @@ pub(crate) type Pages = mpsc::Receiver<Result<Vec<Row>>>;
 pub(crate) async fn read(url: &str) -> Result<Pages> {
     let client = connect(url).await?;
     // The same columns that Relevo reads.
-    let sql = "SELECT seq, lane, id, topic, key, headers::text, payload, created_at FROM relevo.outbox WHERE seq > $1 ORDER BY seq LIMIT $2";
+    let sql = "SELECT seq, in_lane, id, topic, key, headers::text, payload, created_at FROM relevo.outbox WHERE seq > $1 ORDER BY seq LIMIT $2";
     let statement = client.prepare(sql).await?;
     let (pages, receiver) = mpsc::channel(AHEAD);
     tokio::spawn(async move {

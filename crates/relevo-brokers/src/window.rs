@@ -1,8 +1,8 @@
 //! A window over all batches of a publisher, for adapters that hand over a part of a batch at once.
 
-use crate::patience::NO_TURN;
+use crate::patience::{NO_TURN, by};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 type Permits<'w> = (Option<SemaphorePermit<'w>>, Option<SemaphorePermit<'w>>);
 
@@ -47,11 +47,7 @@ impl Window {
         messages: usize,
         bytes: usize,
     ) -> Result<Permits<'_>, String> {
-        let late = || NO_TURN.to_owned();
-        if Instant::now() >= latest {
-            return Err(late());
-        }
-        timeout_at(latest, self.room(messages, bytes)).await.map_err(|_| late())
+        by(latest, self.room(messages, bytes)).await.ok_or_else(|| NO_TURN.to_owned())
     }
 
     /// Waits until nothing is on its way.
@@ -67,6 +63,7 @@ fn permits(wanted: usize, there: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patience::over_in;
     use std::time::Duration;
 
     #[test]
@@ -90,10 +87,10 @@ mod tests {
     async fn room_that_comes_too_late_is_none_and_takes_none() {
         let window = Window::new(3, 100);
         let held = window.room(2, 10).await;
-        let soon = || Instant::now() + Duration::from_millis(20);
-        let refused = window.room_by(soon(), 2, 10).await.err();
+        let refused = window.room_by(over_in(Duration::from_millis(20)), 2, 10).await.err();
         assert_eq!(refused.as_deref(), Some(NO_TURN));
-        assert!(window.room_by(soon(), 1, 90).await.is_ok(), "who gave up stands in nobody's way");
+        let in_time = over_in(Duration::from_secs(60));
+        assert!(window.room_by(in_time, 1, 90).await.is_ok(), "who gave up stands in nobody's way");
         drop(held);
         assert!(window.room_by(Instant::now(), 1, 1).await.is_err(), "room, and no time");
         window.empty().await;

@@ -227,7 +227,7 @@ async fn read_in(store: &PostgresStore, lanes: Vec<u16>) -> Vec<(String, u16)> {
 async fn an_event_lies_in_the_lane_of_its_key_whoever_published_it() {
     let Some(rig) = rig().await else { return };
     let mut client = connect(&rig.url).await;
-    let stated = "SELECT lane FROM relevo.outbox ORDER BY seq DESC LIMIT 1";
+    let stated = "SELECT in_lane FROM relevo.outbox ORDER BY seq DESC LIMIT 1";
     let mut wanted = vec![publish(&mut client, event("a", "k")).await.to_string()];
     let by_sql = "SELECT relevo.publish_bytes('a', $1, '')";
     for key in [Some("k"), None] {
@@ -238,7 +238,7 @@ async fn an_event_lies_in_the_lane_of_its_key_whoever_published_it() {
         wanted.push(key);
     }
     wanted[0] = "k".into();
-    let plain = "INSERT INTO relevo.outbox (topic, key, payload) VALUES ('a', $1::text, '') RETURNING id, lane";
+    let plain = "INSERT INTO relevo.outbox (topic, key, payload) VALUES ('a', $1::text, '') RETURNING id, in_lane";
     for key in [Some("k"), None] {
         let row = client.query_one(plain, &[&key]).await.unwrap();
         assert_eq!(row.get::<_, Option<i16>>(1), None);
@@ -256,7 +256,8 @@ async fn an_event_lies_in_the_lane_of_its_key_whoever_published_it() {
 async fn a_lane_that_somebody_made_up_loses_nothing() {
     let Some(rig) = rig().await else { return };
     let client = connect(&rig.url).await;
-    let made_up = "INSERT INTO relevo.outbox (lane, topic, key, payload) VALUES ($1, 'a', 'k', '')";
+    let made_up =
+        "INSERT INTO relevo.outbox (in_lane, topic, key, payload) VALUES ($1, 'a', 'k', '')";
     for lane in [64i16, 200, -1] {
         client.execute(made_up, &[&lane]).await.unwrap();
     }

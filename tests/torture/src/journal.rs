@@ -62,6 +62,11 @@ impl Journal {
         open.map(|(tx, _)| *tx).collect()
     }
 
+    /// Were all of these told of?
+    pub fn knows(&self, found: &HashSet<Uuid>) -> bool {
+        found.iter().all(|tx| self.transactions.contains_key(tx))
+    }
+
     /// How many transactions were told of.
     pub fn len(&self) -> usize {
         self.transactions.len()

@@ -333,7 +333,8 @@ fn install_packages(packages: &[&str]) -> Result<()> {
 fn apt_get(args: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
     command.arg("-q").args(args).env("DEBIAN_FRONTEND", "noninteractive");
-    crate::shell::quietly(&mut command).map(drop)
+    // In its middle it would leave packages half installed.
+    crate::shell::to_its_end(&mut command).map(drop)
 }
 
 #[cfg(test)]

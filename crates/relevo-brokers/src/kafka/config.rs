@@ -304,7 +304,7 @@ impl KafkaConfig {
         Ok(self)
     }
 
-    /// Whether the client will take it, and can read the files of certificates. Nobody is asked.
+    /// Whether the client will take each setting by itself, and can read the files of certificates. Nobody is asked.
     pub fn check(&self) -> Result<()> {
         let bad = |why: String| Err(Error::new(Kind::InvalidConfig, why).from_adapter(NAME));
         if !MESSAGE_BYTES.contains(&self.max_message_bytes) {

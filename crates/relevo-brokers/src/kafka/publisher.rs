@@ -4,7 +4,7 @@ use super::connect::{Asked, Connection};
 use super::watch::{Report, Ticket};
 use super::window::{Room, Window};
 use super::{NAME, capabilities, headers, rights, topic};
-use crate::patience::{NO_TURN, longer_than};
+use crate::patience::{NO_TURN, by, longer_than, over_in};
 use async_trait::async_trait;
 use futures::future::join_all;
 use rdkafka::ClientConfig;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, oneshot};
-use tokio::time::{Instant as Latest, timeout, timeout_at};
+use tokio::time::{Instant as Latest, timeout};
 
 /// A topic that was just made is not known to every broker yet: so often, and after such a pause, one that was never
 /// missed before is asked for again.
@@ -211,7 +211,7 @@ impl KafkaPublisher {
         let (Some(producer), Some(watch)) = (connection.producer(), connection.watch()) else {
             return closed();
         };
-        let Ok(room) = timeout_at(latest, self.window.enter(event.payload.len())).await else {
+        let Some(room) = by(latest, self.window.enter(event.payload.len())).await else {
             return late();
         };
         // Asked only now: who has room is waited for by a close, and who comes after it is not sent.
@@ -230,7 +230,7 @@ impl KafkaPublisher {
                     return Sent::Known(untaken(connection, topic, &error));
                 }
             };
-            if timeout_at(latest, delivered).await.is_err() {
+            if by(latest, delivered).await.is_none() {
                 return late();
             }
         }
@@ -307,7 +307,7 @@ impl KafkaPublisher {
         let missing = missing.map_err(|_| format!("no answer for each topic within {asking:?}"))?;
         batch.refuse(&missing?);
         let open = batch.open();
-        let latest = Latest::now() + self.config.ack_timeout;
+        let latest = over_in(self.config.ack_timeout);
         let answers = self.send_all(connection, &batch.messages(&open), latest).await;
         let again = batch.answer(open, answers);
         if !again.is_empty() {

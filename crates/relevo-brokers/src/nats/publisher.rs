@@ -3,7 +3,7 @@ use super::config::NatsConfig;
 use super::connect::{Connection, connect, no_jetstream};
 use super::wave::{Answer, Wave};
 use super::{NAME, capabilities, headers, subject};
-use crate::patience::longer_than;
+use crate::patience::{longer_than, over_in};
 use crate::window::Window;
 use async_nats::client::RequestErrorKind;
 use async_nats::{Request, RequestError, Subject};
@@ -272,7 +272,7 @@ impl Publisher for NatsPublisher {
         };
         let mut confirms = Vec::with_capacity(events.len());
         let mut rest = events;
-        let latest = tokio::time::Instant::now() + self.config.ack_timeout;
+        let latest = over_in(self.config.ack_timeout);
         while !rest.is_empty() {
             let sizes = rest.iter().map(|event| event.payload.len());
             let (wave, after) = rest.split_at(self.window.fit(sizes));

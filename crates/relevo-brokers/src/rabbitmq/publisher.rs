@@ -3,7 +3,7 @@ use super::config::RabbitMqConfig;
 use super::connect::{Link, confirming, connect, reason};
 use super::round::{Answer, Outgoing, Round, send_one};
 use super::{NAME, capabilities, headers};
-use crate::patience::{NO_TURN, longer_than};
+use crate::patience::{NO_TURN, by, longer_than, over_in};
 use crate::window::Window;
 use async_trait::async_trait;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, interval, timeout_at};
+use tokio::time::{Instant, interval};
 
 /// So long a close waits for confirms that are still missing.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
@@ -162,18 +162,12 @@ impl RabbitMqPublisher {
             for (at, answer) in places.into_iter().zip(self.attempt(&outgoing, latest).await) {
                 answers[at] = answer;
             }
-            if Instant::now() >= latest {
-                // It was sent together with what spoilt its channel.
-                let late = || unknown("the broker closed the channel because of another message");
-                for answer in &mut answers {
-                    answer.get_or_insert_with(late);
-                }
-            }
         }
         answers.into_iter().flatten().collect()
     }
 
-    /// One round over one channel. `None` means: innocent, go again; then at least one other got its answer.
+    /// One round over one channel. `None` means: innocent, go again; then at least one other got its answer, and there is
+    /// time.
     async fn attempt(&self, outgoing: &[Outgoing<'_>], latest: Instant) -> Vec<Option<Confirm>> {
         let down = |error: String| vec![Some(Confirm::Down { error }); outgoing.len()];
         let live = match self.live().await {
@@ -184,7 +178,7 @@ impl RabbitMqPublisher {
             return down(error);
         }
         // The semaphore is never closed; without a turn the broker would say that there are too many channels.
-        let Ok(_turn) = timeout_at(latest, live.turns.acquire()).await else {
+        let Some(_turn) = by(latest, live.turns.acquire()).await else {
             return down(format!("{}: {NO_TURN}", self.address()));
         };
         let channel = match live.channel(self.config.connect_timeout).await {
@@ -192,13 +186,26 @@ impl RabbitMqPublisher {
             Err(error) => return down(format!("{}: {error}", self.address())),
         };
         let round = self.round(&live, &channel, outgoing).await;
-        let answers = self.judge(&round, outgoing);
+        let mut answers = self.judge(&round, outgoing);
+        if Instant::now() >= latest {
+            for (at, answer) in answers.iter_mut().enumerate() {
+                answer.get_or_insert_with(|| self.too_late_to_go_again(&round, at));
+            }
+        }
         // A channel that was told no can stay deaf to a quorum queue's new leader: it goes on refusing while a fresh one
         // of the same connection is served.
         if round.is_complete(outgoing.len()) && !round.has_refusal() {
             live.give_back(channel);
         }
         answers
+    }
+
+    /// What is known of a message that went together with what spoilt its channel.
+    fn too_late_to_go_again(&self, round: &Round, at: usize) -> Confirm {
+        match round.unsent.contains_key(&at) {
+            true => Confirm::Down { error: format!("{}: {NO_TURN}", self.address()) },
+            false => unknown("the broker closed the channel because of another message"),
+        }
     }
 
     /// A blocked connection takes nothing; what is put in meanwhile would only pile up.
@@ -231,7 +238,7 @@ impl RabbitMqPublisher {
         let sending =
             outgoing.iter().enumerate().map(async |(at, one)| (at, send_one(channel, one).await));
         let mut waiting: FuturesUnordered<_> = sending.collect();
-        let deadline = Instant::now() + self.config.confirm_timeout;
+        let deadline = over_in(self.config.confirm_timeout);
         let mut state = self.state.subscribe();
         let mut look = interval(LOOK);
         let mut blocked_since = None;
@@ -286,6 +293,8 @@ impl RabbitMqPublisher {
                 // A returned message comes along with any later confirm: only a complete round, or one where
                 // nothing was returned, tells who was stored.
                 Some(Answer::Ack) if complete || round.returned.is_empty() => Some(Confirm::Stored),
+                // Whoever is to blame for the rest has an answer: this one goes again, and tells.
+                Some(Answer::Ack) if blame != Blame::Nobody => None,
                 Some(Answer::Ack) => Some(unknown("another message of its batch was lost")),
                 None => self.unanswered(round, &blame, at, one),
             }
@@ -347,7 +356,7 @@ impl Publisher for RabbitMqPublisher {
     async fn publish(&self, events: &[&Event]) -> Vec<Confirm> {
         let mut answers = Vec::with_capacity(events.len());
         let mut rest = events;
-        let latest = Instant::now() + self.config.confirm_timeout;
+        let latest = over_in(self.config.confirm_timeout);
         while !rest.is_empty() {
             let (chunk, after) =
                 rest.split_at(self.window.fit(rest.iter().map(|event| event.payload.len())));

@@ -67,9 +67,9 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
-    /// The lane that it will lie in.
+    /// The lane that it will lie in: that of its key, or of its own id.
     pub fn lane(&self) -> u16 {
-        lane(self.key.as_deref(), self.id)
+        self.key.as_deref().map_or_else(|| lane_of(&self.id.to_string()), lane_of)
     }
 
     /// An event of raw bytes (`application/octet-stream` unless told otherwise).
@@ -179,11 +179,6 @@ impl Event {
         order_key(self.key.as_deref(), self.id)
     }
 
-    /// The lane that it lies in.
-    pub fn lane(&self) -> u16 {
-        lane(self.key.as_deref(), self.id)
-    }
-
     /// The payload read as JSON.
     pub fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T> {
         serde_json::from_slice(&self.payload).map_err(|e| {
@@ -208,11 +203,6 @@ impl Event {
 /// What an event is kept in order by: its key, or its own id where it has none.
 pub fn order_key(key: Option<&str>, id: EventId) -> String {
     key.map_or_else(|| id.to_string(), str::to_owned)
-}
-
-/// The lane of an event: that of its key, or of its own id where it has none.
-fn lane(key: Option<&str>, id: EventId) -> u16 {
-    key.map_or_else(|| lane_of(&id.to_string()), lane_of)
 }
 
 /// The lane of an order key: the first 16 bits of its MD5 (as plain SQL computes it too) modulo the lanes.

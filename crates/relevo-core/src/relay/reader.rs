@@ -5,12 +5,20 @@ use crate::flow::Pace;
 use crate::mutant;
 use crate::outbox::{PageRequest, Position, Token};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Most pages that are read at once: one for the lanes in front, one for the stragglers.
 const READERS: usize = 2;
 
 /// However large payloads are, so many rows are asked for.
 const LEAST_ROWS: usize = 50;
+
+/// So long do lanes with nothing to do wait for full ones at the most.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn patience(config: &RelayConfig) -> Duration {
+    config.poll.1.min(PATIENCE)
+}
 
 /// Reads pages for lanes that stand in step: one reader for those in front, one for the stragglers.
 /// (One reader per lane would cost a scan per lane for the same rows.)
@@ -150,7 +158,7 @@ impl Readers {
             group.keeps_some_waiting(config) && self.may_read(*position, now)
         };
         self.idle_since = groups.iter().any(wait).then(|| self.idle_since.unwrap_or(now));
-        self.idle_since.is_some_and(|since| now >= since + config.poll.1)
+        self.idle_since.is_some_and(|since| now >= since + patience(config))
     }
 
     /// What a wrong reader does: a page for each lane, though the same rows hold those of many.
@@ -248,7 +256,7 @@ impl Readers {
     /// When to look again: at a quiet log, and for lanes that wait for others.
     pub(super) fn wake_at(&self, config: &RelayConfig) -> impl Iterator<Item = Instant> {
         let quiet = self.caught_up.map(|_| self.pace.until());
-        let idle = self.idle_since.map(|since| since + config.poll.1);
+        let idle = self.idle_since.map(|since| since + patience(config));
         quiet.into_iter().chain(idle)
     }
 }

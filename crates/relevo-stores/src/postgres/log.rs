@@ -15,9 +15,10 @@ const SPAN: i64 = 250_000;
 /// The columns of an event, as [`event_at`] reads them.
 pub(crate) const EVENT: &str = "id, topic, key, headers::text, payload, created_at";
 
-/// Of a few lanes only. A row that came without a lane lies where [`Event::lane`] says.
-const OF_LANES: &str =
-    "AND coalesce(lane & 63::smallint, relevo.lane_of(coalesce(key, id::text))) = ANY($5)";
+/// The lane that a row lies in: what its publisher told, or, of a row that came without one, that of its key or id. A
+/// number that is no lane must not hide its row.
+pub(super) const LANE: &str =
+    "coalesce(in_lane & 63::smallint, relevo.lane_of(coalesce(key, id::text)))";
 
 /// Which rows of a stretch of the log belong to the window.
 enum Belongs {
@@ -162,7 +163,8 @@ async fn read_span(
     lanes: &[u16],
     room: &Room,
 ) -> Result<Vec<LogRow>> {
-    let lane_filter = if lanes.len() >= usize::from(LANES) { "" } else { OF_LANES };
+    let some = format!("AND {LANE} = ANY($5)");
+    let lane_filter = if lanes.len() >= usize::from(LANES) { "" } else { &some };
     let lanes: Vec<i16> = lanes.iter().map(|lane| *lane as i16).collect();
     let limit = room.rows as i64;
     match &stretch.belongs {
@@ -213,7 +215,7 @@ fn in_order(lane_filter: &str, sees: &str) -> String {
            SELECT seq, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - size AS before FROM ({sizes}) sized) summed
           WHERE before >= $4"
     );
-    let rows = found(&format!("seq, lane, {EVENT}"));
+    let rows = found(&format!("seq, {LANE}, {EVENT}"));
     format!(
         "SELECT * FROM ({rows}) page
           WHERE CASE WHEN (SELECT sum(size) FROM ({sizes}) sized) > $4 THEN coalesce(seq < ({cut}), true) ELSE true END
@@ -225,7 +227,7 @@ fn in_order(lane_filter: &str, sees: &str) -> String {
 /// reading it.) $5 is named for the sake of statements that have no use for it.
 fn bounded(inner: &str) -> String {
     format!(
-        "SELECT seq, lane, {EVENT} FROM (
+        "SELECT seq, {LANE}, {EVENT} FROM (
            SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - octet_length(payload) AS before
              FROM ({inner}) found) page
           WHERE before < $4 AND ($5::smallint[] IS NOT NULL) ORDER BY seq"
@@ -233,9 +235,7 @@ fn bounded(inner: &str) -> String {
 }
 
 fn log_row(row: &Row) -> LogRow {
-    let event = event_at(row, 2);
-    let told = row.get::<_, Option<i16>>(1).map(|lane| lane as u16 % LANES);
-    LogRow { lane: told.unwrap_or_else(|| event.lane()), seq: row.get(0), event }
+    LogRow { lane: row.get::<_, i16>(1) as u16, seq: row.get(0), event: event_at(row, 2) }
 }
 
 /// Reads the columns of [`EVENT`] from `first` on.

@@ -12,10 +12,10 @@ use uuid::Uuid;
 /// Most events, and most payload bytes, of one statement.
 const BATCH: (usize, usize) = (1000, 16 << 20);
 
-const ONE: &str = "INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload) VALUES ($6, $1, $2, $3, $4::text::jsonb, $5)";
+const ONE: &str = "INSERT INTO relevo.outbox (in_lane, id, topic, key, headers, payload) VALUES ($6, $1, $2, $3, $4::text::jsonb, $5)";
 
 /// Defaults (the transaction's id, then the number) are computed row by row, in the order of the events.
-const MANY: &str = "INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload)
+const MANY: &str = "INSERT INTO relevo.outbox (in_lane, id, topic, key, headers, payload)
     SELECT e.lane, e.id, e.topic, e.key, e.headers::jsonb, e.payload
       FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::smallint[])
            WITH ORDINALITY AS e (id, topic, key, headers, payload, lane, place)
@@ -162,7 +162,7 @@ async fn insert_all(client: &tokio_postgres::Client, events: &[NewEvent]) -> Res
 }
 
 /// Like [`MANY`], with the times they had elsewhere; none lies in the future.
-const LANDED: &str = "INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload, created_at)
+const LANDED: &str = "INSERT INTO relevo.outbox (in_lane, id, topic, key, headers, payload, created_at)
     SELECT e.lane, e.id, e.topic, e.key, e.headers::jsonb, e.payload, least(coalesce(e.created_at, clock_timestamp()), clock_timestamp())
       FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::smallint[], $7::timestamptz[])
            WITH ORDINALITY AS e (id, topic, key, headers, payload, lane, created_at, place)
@@ -234,8 +234,8 @@ mod by_sqlx {
     use sqlx::{Postgres, Transaction};
 
     /// Ids travel as text: the driver's own UUID type is a feature the user may not have.
-    const ONE: &str = "INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload) VALUES ($6, $1::text::uuid, $2, $3, $4::text::jsonb, $5)";
-    const MANY: &str = "INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload)
+    const ONE: &str = "INSERT INTO relevo.outbox (in_lane, id, topic, key, headers, payload) VALUES ($6, $1::text::uuid, $2, $3, $4::text::jsonb, $5)";
+    const MANY: &str = "INSERT INTO relevo.outbox (in_lane, id, topic, key, headers, payload)
         SELECT e.lane, e.id::uuid, e.topic, e.key, e.headers::jsonb, e.payload
           FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::smallint[])
                WITH ORDINALITY AS e (id, topic, key, headers, payload, lane, place)

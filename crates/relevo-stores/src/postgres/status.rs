@@ -1,6 +1,7 @@
 //! The whole state, from sequence numbers and ticks: the log is never counted.
 
 use super::PostgresStore;
+use super::log::LANE;
 use super::retention::segments;
 use super::session::{Session, args};
 use relevo_core::Result;
@@ -101,7 +102,7 @@ async fn oldest_pending(session: &Session, subscription: &str) -> Result<f64> {
          SELECT extract(epoch FROM clock_timestamp() - min(coalesce(near.created_at, far.created_at)))::float8
            FROM groups g
            LEFT JOIN LATERAL (SELECT o.created_at FROM relevo.outbox o
-                WHERE o.seq > g.seq AND o.seq <= g.seq + $2 AND coalesce(o.lane & 63::smallint, relevo.lane_of(coalesce(o.key, o.id::text))) = ANY(g.lanes)
+                WHERE o.seq > g.seq AND o.seq <= g.seq + $2 AND {LANE} = ANY(g.lanes)
                 ORDER BY o.seq LIMIT 1) near ON true
            LEFT JOIN LATERAL (SELECT o.created_at FROM relevo.outbox o
                 WHERE near.created_at IS NULL AND o.seq > g.seq + $2 ORDER BY o.seq LIMIT 1) far ON true"

@@ -1,11 +1,12 @@
 //! Why an event is where it is: the same predicates that the relay reads by.
 
 use super::lanes::position;
+use super::log::LANE;
 use super::session::{Session, args};
 use super::{PostgresStore, ticks};
 use chrono::{DateTime, Utc};
 use relevo_core::dead_letters::{Answer, OpenTransaction, Why};
-use relevo_core::event::{TopicFilter, lane_of, order_key};
+use relevo_core::event::TopicFilter;
 use relevo_core::outbox::{LEFT_OUT, MemberNote, Moved, Position, Snapshot, TickRef, Window};
 use relevo_core::{EventId, Result};
 use tokio_postgres::Row;
@@ -175,8 +176,10 @@ fn wants(topics: &[String], place: &Place) -> bool {
 
 /// Looks for the event in the log (by BRIN, its id being in time order), behind parked keys and among dead letters.
 async fn find(session: &Session, event: EventId) -> Result<Option<Place>> {
-    let sql = "SELECT topic, key, lane & 63::smallint, created_at, headers->>'relevo-inbox', seq, xid FROM relevo.outbox WHERE id = $1 ORDER BY seq LIMIT 1";
-    if let Some(row) = session.query_opt(sql, args![event.0]).await? {
+    let sql = format!(
+        "SELECT topic, key, {LANE}, created_at, headers->>'relevo-inbox', seq, xid FROM relevo.outbox WHERE id = $1 ORDER BY seq LIMIT 1"
+    );
+    if let Some(row) = session.query_opt(&sql, args![event.0]).await? {
         return Ok(Some(place(event, &row, Some((row.get(5), row.get(6))))));
     }
     let sql = "SELECT topic, event_key, lane, created_at, headers->>'relevo-inbox' FROM relevo.parked_ref
@@ -186,15 +189,12 @@ async fn find(session: &Session, event: EventId) -> Result<Option<Place>> {
 }
 
 fn place(id: EventId, row: &Row, at: Option<(i64, i64)>) -> Place {
-    let key: Option<String> = row.get(1);
     Place {
         id,
         topic: row.get(0),
         inbox: row.get(4),
-        lane: row
-            .get::<_, Option<i16>>(2)
-            .map_or_else(|| lane_of(&order_key(key.as_deref(), id)), |lane| lane as u16),
-        key,
+        key: row.get(1),
+        lane: row.get::<_, i16>(2) as u16,
         created_at: row.get(3),
         row: at,
     }

@@ -224,6 +224,16 @@ impl Rig {
         Ok(())
     }
 
+    /// Lets it run until whatever a copy has was told of here.
+    pub async fn work_until_told_of(&self, copy: &Database) -> Result<()> {
+        let (found, deadline) = (copy.business().await?, Instant::now() + 4 * RECOVERY_LIMIT);
+        while !self.journal().knows(&found) {
+            ensure!(Instant::now() < deadline, "a copy has transactions that no writer told of");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
     /// How many transactions were told of.
     pub fn transactions(&self) -> usize {
         self.journal().len()

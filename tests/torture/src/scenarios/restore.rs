@@ -63,8 +63,7 @@ pub async fn restore_of_a_file(run: &Run, name: &str, source: Source) -> Result<
     // Whatever the copy calls published had been stored by then.
     let stored = first.broker().map(|broker| broker.stored()).unwrap_or_default();
     first.figures.fault("copy while at work");
-    // Every transaction that the copy has was told of before; by now it was heard too.
-    first.work(Duration::from_millis(500)).await;
+    first.work_until_told_of(&copied).await?;
     let mut second = Rig::new(run, &format!("{name}: the copy"), copied).await?;
     second.inherit(&first, stored).await?;
     let first = first.finish().await?;

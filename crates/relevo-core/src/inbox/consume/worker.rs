@@ -61,7 +61,7 @@ impl<D: TxDriver + Clone, H: Handler<D>> Worker<D, H> {
         self
     }
 
-    /// How long a session may idle inside a transaction (default 8 s).
+    /// How long a session may idle inside a transaction: less than the lease. (A consumer says four fifths of it.)
     pub fn idle_limit(mut self, limit: Duration) -> Self {
         self.idle_limit = limit;
         self.direct = self.direct.idle_limit(limit);

@@ -1,18 +1,20 @@
 -- A generated column costs each publish a fifth of its CPU: PostgreSQL plans its expression anew for every statement. So
--- publishers compute the lane; of a row that came without one, readers do.
+-- publishers tell the lane, and for a row that came without one it is computed when it is read. The column has a new name,
+-- for relays of the version before would pass over such rows: like this they stand still and say why.
 ALTER TABLE relevo.outbox ALTER COLUMN lane DROP EXPRESSION, ALTER COLUMN lane DROP NOT NULL;
+ALTER TABLE relevo.outbox RENAME COLUMN lane TO in_lane;
 
--- Whoever may publish may say the lane.
+-- Whoever may publish may tell the lane, whoever gave that right. (Rights on the whole table include it.)
 DO $$
 DECLARE
-    writer text;
+    writer oid;
 BEGIN
     FOR writer IN
-        SELECT DISTINCT grantee::text FROM information_schema.column_privileges
-         WHERE table_schema = 'relevo' AND table_name = 'outbox' AND column_name = 'payload' AND privilege_type = 'INSERT'
+        SELECT DISTINCT a.grantee FROM pg_catalog.pg_attribute c, pg_catalog.aclexplode(c.attacl) a
+         WHERE c.attrelid = 'relevo.outbox'::pg_catalog.regclass AND c.attname = 'payload' AND a.privilege_type = 'INSERT'
     LOOP
-        EXECUTE pg_catalog.format('GRANT INSERT (lane) ON relevo.outbox TO %s',
-            CASE writer WHEN 'PUBLIC' THEN 'PUBLIC' ELSE pg_catalog.quote_ident(writer) END);
+        EXECUTE pg_catalog.format('GRANT INSERT (in_lane) ON relevo.outbox TO %s',
+            CASE writer WHEN 0 THEN 'PUBLIC' ELSE writer::pg_catalog.regrole::text END);
     END LOOP;
 END
 $$;
@@ -73,7 +75,7 @@ BEGIN
         attributes := attributes - 'id';
     END IF;
     event := coalesce(event, relevo.uuid7());
-    INSERT INTO relevo.outbox (lane, id, topic, key, headers, payload)
+    INSERT INTO relevo.outbox (in_lane, id, topic, key, headers, payload)
     VALUES (relevo.lane_of(coalesce(key, event::text)), event, topic, key, attributes, payload);
     RETURN event;
 END

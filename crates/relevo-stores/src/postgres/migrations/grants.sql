@@ -5,7 +5,7 @@
 GRANT USAGE ON SCHEMA relevo TO relevo_writer, relevo_relay;
 
 -- By column, without xid and seq: nobody may choose an event's place in the log.
-GRANT INSERT (lane, id, topic, key, headers, payload) ON relevo.outbox TO relevo_writer, relevo_relay;
+GRANT INSERT (in_lane, id, topic, key, headers, payload) ON relevo.outbox TO relevo_writer, relevo_relay;
 -- RETURNING id, and nothing of others' events.
 GRANT SELECT (id) ON relevo.outbox TO relevo_writer;
 -- What is taken over from a table of somebody else's keeps its time.

@@ -40,9 +40,33 @@ fn row_number(tx: &Transaction<'_>, schema: &str, table: &str) -> Sql<Option<Row
     let found = tx.query_row(sql, (schema, table), |row| Ok((row.get(0)?, row.get(1)?)));
     let found: Option<(String, Option<String>)> = found.optional()?;
     Ok(found.map(|(column, sql)| {
-        let sql = sql.unwrap_or_default().to_ascii_uppercase();
+        let sql = bare(&sql.unwrap_or_default()).to_ascii_uppercase();
         RowNumber { column, comes_again: !sql.contains("AUTOINCREMENT") }
     }))
+}
+
+/// SQL without its comments, and without what is quoted: names and texts.
+fn bare(sql: &str) -> String {
+    let (mut bare, mut rest) = (String::new(), sql);
+    while let Some(first) = rest.chars().next() {
+        let end = match first {
+            '-' if rest.starts_with("--") => "\n",
+            '/' if rest.starts_with("/*") => "*/",
+            '\'' => "'",
+            '"' => "\"",
+            '`' => "`",
+            '[' => "]",
+            _ => {
+                bare.push(first);
+                rest = &rest[first.len_utf8()..];
+                continue;
+            }
+        };
+        let begin = if end == "\n" || end == "*/" { 2 } else { 1 };
+        bare.push(' ');
+        rest = rest[begin..].split_once(end).map_or("", |(_, after)| after);
+    }
+    bare
 }
 
 fn missing(tx: &Transaction<'_>, schema: &str, name: &TableName) -> Sql<relevo_core::Error> {
@@ -123,4 +147,23 @@ fn strings(tx: &Transaction<'_>, sql: &str, schema: &str, name: &str) -> Sql<Vec
     let mut statement = tx.prepare(sql)?;
     let rows = statement.query_map((schema, name), |row| row.get(0))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bare;
+
+    #[test]
+    fn what_is_quoted_or_a_comment_says_nothing() {
+        for (sql, left) in [
+            ("a -- AUTOINCREMENT", "a  "),
+            ("a -- not AUTOINCREMENT\nb", "a  b"),
+            ("a/* AUTO\n */b", "a b"),
+            ("a 'AUTO''INCREMENT' \"x\"[y]`z` -1", "a        -1"),
+            ("a 'never ends", "a  "),
+            ("ñ AUTOINCREMENT", "ñ AUTOINCREMENT"),
+        ] {
+            assert_eq!(bare(sql), left, "{sql}");
+        }
+    }
 }
