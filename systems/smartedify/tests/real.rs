@@ -378,7 +378,7 @@ async fn what_the_broker_refuses_for_good_is_a_dead_letter_in_its_words_and_its_
     let dead = admin.get("/admin/outbox/dlq").await.unwrap().json();
     let told = |name: &str| dead[0][name].as_str().unwrap_or_default().to_owned();
     assert_eq!((told("id"), told("error_class")), (large.event_id.clone(), "poison".into()));
-    let refusal = "JetStream refused it: message size exceeds maximum allowed (10054)";
+    let refusal = r#"JetStream refused it: "message size exceeds maximum allowed" (10054)"#;
     assert_eq!((told("last_error").as_str(), dead[0]["retry_count"].as_i64()), (refusal, Some(1)));
     let page = client.get("/metrics").await.unwrap().body;
     let mut refused = page.lines().filter(|it| it.starts_with("outbox_failed_permanent_total{"));

@@ -1,4 +1,5 @@
 use super::{END_LIMIT, RECOVERY_LIMIT, Relays, Rig, START_LIMIT};
+use crate::database::Database;
 use crate::process::Process;
 use crate::report::Figures;
 use crate::worker::Broken;
@@ -38,7 +39,8 @@ impl Rig {
         self.spawn("consumer", args)
     }
 
-    /// What relays and consumers are told alike. Handlers of about every other one are slow.
+    /// What relays and consumers are told alike. On PostgreSQL handlers of about every other one are slow; on SQLite, where
+    /// each of their events waits for the disk while everybody else waits for them, writers would leave them behind.
     fn worker_args(&mut self, how: &Relays) -> Vec<String> {
         let url = how.url.clone().unwrap_or_else(|| self.database.url().to_owned());
         let mut args = vec!["--store".to_owned(), url];
@@ -49,7 +51,8 @@ impl Rig {
             args.extend(["--broken".to_owned(), value_name(broken)]);
         }
         self.workers += 1;
-        if how.may_be_slow() && self.below(2) == 0 {
+        let server = matches!(self.database, Database::Postgres(_));
+        if server && how.may_be_slow() && self.below(2) == 0 {
             args.push("--slow".to_owned());
         }
         args
