@@ -5,6 +5,7 @@
 mod postgres_support;
 
 use postgres_support::*;
+use relevo_core::dead_letters::Operate;
 use relevo_core::event::lane_of;
 use relevo_core::outbox::{PageRequest, Position, Store};
 use relevo_testkit::services::unique_name;
