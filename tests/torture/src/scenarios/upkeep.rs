@@ -22,17 +22,14 @@ pub async fn upkeep(run: &Run, name: &str, database: Database, signals: u64) -> 
     let how = Relays::default().arg("--upkeep-ms", UPKEEP_MS);
     rig.start_relays(2, &how)?;
     rig.start_writers(load.writers, &[load.args, held, &["--trouble"]].concat())?;
-    let mut hit = 0;
     for round in 0..signals {
         // A round of upkeep is short on a fast disk, and a process that is asked to end often comes to the end of one first.
-        for _ in 0..5 {
-            if ends_in_the_middle(&mut rig, &how, round.is_multiple_of(2))? {
-                hit += 1;
-                break;
-            }
+        let mut attempts = 0;
+        while !ends_in_the_middle(&mut rig, &how, round.is_multiple_of(2))? {
+            attempts += 1;
+            ensure!(attempts < 50, "no signal hits upkeep");
         }
     }
-    ensure!(hit > 0, "no signal hits upkeep");
     rig.measure_recovery(Instant::now()).await?;
     rig.end_writers().await?;
     rig.come_to_rest().await?;
