@@ -64,3 +64,13 @@ pub(crate) fn campaign(options: &[String]) -> Result<()> {
     let build = ["run", "--profile", "checked", "--locked", "-q", "-p", "relevo-torture", "--"];
     loudly(cargo().args(build).arg("campaign").args(options))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_command_explores_what_it_is_known_for() {
+        assert!(SEEDS.parse::<u64>().is_ok_and(|seeds| seeds >= 50_000));
+    }
+}

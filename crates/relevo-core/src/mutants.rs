@@ -49,6 +49,7 @@ mutants! {
     WindowEndsElsewhere = "an open window's end is picked anew by every read";
     OnlyLastValueRings = "only a moved sequence makes a tick due";
     RetentionByCursor = "rows go because the cursor is past them, late ones too";
+    NumbersComeAgain = "a log that retention has emptied numbers its rows from the beginning again";
     RefsLoseTheirBytes = "retention drops rows that parked refs point to";
     LaneByEvent = "an event's lane is drawn by its own id, though it has a key";
     LaneRecomputed = "rows that come to another cluster have their lanes drawn anew, by another function";

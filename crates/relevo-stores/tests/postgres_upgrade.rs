@@ -50,7 +50,7 @@ async fn rows_with_a_generated_lane_stay_where_they_are_and_whoever_could_publis
     let client = connect(&url).await;
     made_by(&client, 10).await;
     let plain = unique_name("writer");
-    // One whose name must be quoted, one that has its right from another, one that everybody's right is enough for.
+    // One whose name must be quoted, one that has its right from another.
     let (quoted, lead, member) =
         (format!("\"The {plain}\""), format!("lead_{plain}"), format!("member_{plain}"));
     let columns = "(id, topic, key, headers, payload)";
@@ -97,4 +97,29 @@ async fn rows_with_a_generated_lane_stay_where_they_are_and_whoever_could_publis
     // A relay of the version before would pass over rows that came without a lane: it finds no such column.
     let error = client.query("SELECT lane FROM relevo.outbox LIMIT 1", &[]).await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "42703");
+}
+
+#[tokio::test]
+async fn what_everybody_might_publish_everybody_still_may() {
+    let Some((_server, url)) = empty() else { return };
+    let client = connect(&url).await;
+    made_by(&client, 10).await;
+    let anybody = unique_name("anybody");
+    let rights = format!(
+        "CREATE ROLE {anybody} NOLOGIN; GRANT USAGE ON SCHEMA relevo TO PUBLIC;
+         GRANT USAGE ON SEQUENCE relevo.outbox_seq TO PUBLIC;
+         GRANT INSERT (id, topic, key, headers, payload) ON relevo.outbox TO PUBLIC"
+    );
+    client.batch_execute(&rights).await.unwrap();
+    assert!(!open(&url).migrate().await.unwrap().is_empty());
+    insert_as(&client, &anybody, "in_lane, ", "told").await;
+    let publish =
+        format!("SET ROLE {anybody}; SELECT relevo.publish_bytes('a', 'by function', 'x')");
+    client.batch_execute(&publish).await.unwrap();
+    let lanes = "SELECT key, in_lane FROM relevo.outbox ORDER BY seq";
+    client.batch_execute("RESET ROLE").await.unwrap();
+    let rows = client.query(lanes, &[]).await.unwrap();
+    let lanes: Vec<(String, i16)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let wanted = ["told", "by function"].map(|key| (key.to_owned(), lane_of(key) as i16));
+    assert_eq!(lanes, wanted);
 }

@@ -65,6 +65,32 @@ fn what_was_committed_survives_a_kill_of_the_server_with_its_children() -> TestR
 }
 
 #[test]
+fn a_server_that_is_paused_keeps_its_clients_waiting_and_one_that_is_restarted_keeps_its_rows()
+-> TestResult {
+    let options = PostgresOptions::new(15);
+    let Some(postgres) = services::require(Postgres::start_with(&options)) else { return Ok(()) };
+    let url = postgres.create_database()?;
+    sql::execute(&url, "CREATE TABLE t (n int); INSERT INTO t VALUES (1)")?;
+    postgres.pause();
+    let (answered, answers) = std::sync::mpsc::channel();
+    let asking = std::thread::spawn({
+        let url = url.clone();
+        move || {
+            let answer = sql::value(&url, "SELECT count(*) FROM t");
+            answered.send(()).expect("somebody waits");
+            answer
+        }
+    });
+    let silence = answers.recv_timeout(Duration::from_secs(1));
+    assert!(silence.is_err(), "it answered while it was paused");
+    postgres.resume();
+    assert_eq!(asking.join().unwrap()?, "1");
+    postgres.restart()?;
+    assert_eq!(sql::value(&url, "SELECT count(*) FROM t")?, "1");
+    Ok(())
+}
+
+#[test]
 fn a_wrong_password_is_refused() -> TestResult {
     let Some(postgres) = services::require(Postgres::shared(15)) else { return Ok(()) };
     let url = postgres.url("postgres").replace(":relevo@", ":wrong@");

@@ -25,11 +25,16 @@ fn every_alert_fires_when_it_must_and_not_before() {
     let folder = tempfile::tempdir().unwrap();
     let rules = std::fs::read_to_string(file("alerts/outbox.rules.yml")).unwrap();
     let blunt = [
+        ("> 500", "> 499"),
         ("> 500", "> 501"),
-        ("> 30\n", "> 46\n"),
-        ("> 0.01", "> 0.021"),
+        ("> 30\n", "> 28\n"),
+        ("> 30\n", "> 32\n"),
+        ("> 0.01", "> 0.0099"),
+        ("> 0.01", "> 0.012"),
+        ("> 60", "> 59"),
         ("> 60", "> 61"),
         ("> 100", "> 99"),
+        ("> 100", "> 101"),
         ("max by (service) (outbox_backlog_gauge)", "sum by (service) (outbox_backlog_gauge)"),
         ("max by (service) (outbox_pending_age", "sum by (service) (outbox_pending_age"),
         ("max by (service) (outbox_dlq_gauge)", "sum by (service) (outbox_dlq_gauge)"),

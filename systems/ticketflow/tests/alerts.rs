@@ -33,8 +33,8 @@ fn alerts_with_other_numbers_do_not_pass() {
         ("for: 2m", "for: 90s"),
         ("for: 2m", "for: 150s"),
         ("> 0\n", "> 1\n"),
-        ("> 2000\n", "> 900\n"),
-        ("> 2000\n", "> 4850\n"),
+        ("> 2000\n", "> 1900\n"),
+        ("> 2000\n", "> 2100\n"),
     ] {
         assert!(rules.contains(sharp), "{sharp}");
         let blunted = rules.replace(sharp, blunt);

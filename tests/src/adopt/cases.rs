@@ -7,8 +7,8 @@
 
 use super::{Database, NAME, Sink, Work, relay, smartedify};
 use relevo_core::Kind as ErrorKind;
-use relevo_core::dead_letters::{DeadFilter, DeadState};
-use relevo_core::outbox::adopt::{Mapping, Preset, Role, Status, TableName};
+use relevo_core::dead_letters::{Answer, DeadFilter, DeadState};
+use relevo_core::outbox::adopt::{Mapping, Preset, Role, Status, TableName, event_id};
 use relevo_testkit::eventually;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -197,6 +197,53 @@ pub async fn a_row_that_makes_no_event_is_a_dead_letter_and_keeps_nobody_back(db
     counts(&db, PUBLISHED, 3).await;
     assert_eq!(db.number("SELECT count(*) FROM outbox_events_dlq").await, 0);
     work.end().await;
+}
+
+pub async fn a_row_without_an_id_stays_pending_and_keeps_nobody_back(db: Database) {
+    db.run("CREATE TABLE notes (id text UNIQUE, topic text NOT NULL, payload text NOT NULL, at text, sent text)").await;
+    let mapping = Mapping::new(TableName::parse("notes").unwrap()).with(Role::PublishedAt, "sent");
+    db.run(
+        "INSERT INTO notes VALUES (NULL, 't', 'none', 'a', NULL), ('7', 't', 'seven', 'b', NULL)",
+    )
+    .await;
+    let work = Work::begin(db.clone(), mapping, Sink::new()).await;
+    assert!(work.sink.wait_for(1).await[0].payload.contains("seven"));
+    counts(&db, "SELECT count(*) FROM notes WHERE sent IS NOT NULL", 1).await;
+    assert_eq!(work.table.pending().await.unwrap().rows, 1, "nobody overlooks it");
+    let answer = work.operate.why(event_id(NAME, "9")).await.unwrap();
+    assert!(matches!(answer, Answer::Unknown { .. }), "{answer:?}");
+    db.run("UPDATE notes SET id = '8' WHERE id IS NULL").await;
+    assert!(work.sink.wait_for(2).await[1].payload.contains("none"));
+    work.end().await;
+}
+
+pub async fn a_time_may_be_a_number_of_milliseconds(db: Database) {
+    let table = |name: &str, number: &str| {
+        format!(
+            "CREATE TABLE {name} (id text NOT NULL PRIMARY KEY, topic text NOT NULL, payload text NOT NULL, made {number}, due {number}, sent {number});"
+        )
+    };
+    let mapping = |name: &str| {
+        Mapping::new(TableName::parse(name).unwrap())
+            .with(Role::CreatedAt, "made")
+            .with(Role::NextAttemptAt, "due")
+            .with(Role::PublishedAt, "sent")
+    };
+    db.run(&table("notes", "bigint")).await;
+    let far = 4_000_000_000_000_u64;
+    db.run(&format!("INSERT INTO notes VALUES ('1', 't', 'one', 1700000000000, NULL, NULL), ('2', 't', 'two', 1700000000001, {far}, NULL)")).await;
+    let work = Work::begin(db.clone(), mapping("notes"), Sink::new()).await;
+    assert!(work.sink.wait_for(1).await[0].payload.contains("one"));
+    counts(&db, "SELECT count(*) FROM notes WHERE sent BETWEEN 1700000000000 AND 4000000000000", 1)
+        .await;
+    assert!(work.table.pending().await.unwrap().oldest_s > 1e6, "since it was made");
+    work.end().await;
+    // A number of 32 bits has no room for them: the first confirm could not be told.
+    if db.is_postgres() {
+        db.run(&table("small", "integer")).await;
+        let error = db.adopt("small", mapping("small")).await.err().unwrap().to_string();
+        assert!(error.contains(r#""sent" (published_at) takes no time, being integer"#), "{error}");
+    }
 }
 
 pub async fn a_row_that_is_not_due_waits_for_its_time(db: Database) {

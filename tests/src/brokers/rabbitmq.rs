@@ -297,7 +297,11 @@ impl BrokerWorld for World {
     async fn restart(&self) -> Result<()> {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let server = self.server.clone();
-        let restarted = tokio::task::spawn_blocking(move || server.restart()).await;
+        let restarted = tokio::task::spawn_blocking(move || {
+            server.kill9();
+            server.restart()
+        })
+        .await;
         restarted.map_err(error)?.map_err(error)
     }
 }

@@ -1,3 +1,4 @@
+use super::landing::assert_all_settled;
 use super::{Both, end};
 use crate::script::Script;
 use crate::world::effects;
@@ -30,6 +31,9 @@ pub async fn copies_and_stragglers_take_effect_once(both: &Both<'_>) -> Result<(
     assert_eq!(rows_then[..rows.len()], rows[..], "what was there is as it was");
     let distinct: BTreeSet<EventId> = rows_then.iter().map(|row| row.event).collect();
     assert_eq!(distinct, sent.iter().map(|event| event.id).collect());
+    // Copies may lie behind what came last, at another source.
+    assert_all_settled(both).await;
     end(consuming).await;
+    assert_eq!(both.world.effects().await.len(), sent.len(), "an effect twice");
     Ok(())
 }

@@ -316,8 +316,8 @@ async fn kill_and_sigterm_at_a_consumers_steps_lose_nothing_and_do_nothing_twice
     let _turn = common::turn().await;
     let Some(server) = common::server(15) else { return };
     let database = on_postgres(&server).unwrap();
-    // Where it dies in its other steps, the kills of consumers show; the campaign comes to all of them.
-    let steps = ["begin", "savepoint", "handle", "undo", "seal"];
+    // The other steps are the campaign's.
+    let steps = ["begin", "savepoint", "handle", "undo", "seal", "commit"];
     let name = "signals at steps of consumers on PostgreSQL 15";
     let outcome =
         scenarios::signals_at_steps_of_consumers(&common::run(43), name, database, &steps).await;

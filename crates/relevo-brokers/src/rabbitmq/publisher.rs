@@ -147,6 +147,7 @@ impl RabbitMqPublisher {
     /// What fits the window at once; answers in the order of `chunk`. Nothing goes again after `latest`.
     async fn send(&self, chunk: &[&Event], latest: Instant) -> Vec<Confirm> {
         let mut answers: Vec<Option<Confirm>> = vec![None; chunk.len()];
+        let mut went_before = false;
         loop {
             let mut left: Vec<(usize, Outgoing)> = Vec::new();
             for (at, answer) in answers.iter_mut().enumerate().filter(|(_, a)| a.is_none()) {
@@ -160,8 +161,9 @@ impl RabbitMqPublisher {
             }
             let (places, outgoing): (Vec<usize>, Vec<Outgoing>) = left.into_iter().unzip();
             for (at, answer) in places.into_iter().zip(self.attempt(&outgoing, latest).await) {
-                answers[at] = answer;
+                answers[at] = if went_before { answer.map(may_be_there) } else { answer };
             }
+            went_before = true;
         }
         answers.into_iter().flatten().collect()
     }
@@ -181,9 +183,10 @@ impl RabbitMqPublisher {
         let Some(_turn) = by(latest, live.turns.acquire()).await else {
             return down(format!("{}: {NO_TURN}", self.address()));
         };
-        let channel = match live.channel(self.config.connect_timeout).await {
-            Ok(channel) => channel,
-            Err(error) => return down(format!("{}: {error}", self.address())),
+        let channel = match by(latest, live.channel(self.config.connect_timeout)).await {
+            Some(Ok(channel)) => channel,
+            Some(Err(error)) => return down(format!("{}: {error}", self.address())),
+            None => return down(format!("{}: {NO_TURN}", self.address())),
         };
         let round = self.round(&live, &channel, outgoing).await;
         let mut answers = self.judge(&round, outgoing);
@@ -339,6 +342,14 @@ impl RabbitMqPublisher {
     }
 }
 
+/// What is said of a message that went once and goes again.
+fn may_be_there(confirm: Confirm) -> Confirm {
+    match confirm {
+        Confirm::Down { error } => unknown(&error),
+        other => other,
+    }
+}
+
 fn unknown(why: &str) -> Confirm {
     Confirm::Unknown { error: format!("sent, and no confirm: {why}") }
 }
@@ -409,6 +420,20 @@ impl Publisher for RabbitMqPublisher {
         let Some(live) = live.ok().and_then(|mut slot| slot.live.take()) else { return };
         if let Err(why) = live.connection.hang_up(CLOSE_PATIENCE).await {
             tracing::debug!(adapter = NAME, why, "the connection did not end in good order");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_message_that_went_once_nobody_says_that_it_never_left() {
+        let down = Confirm::Down { error: "gone".into() };
+        assert_eq!(may_be_there(down), unknown("gone"));
+        for told in [Confirm::Stored, refused(ErrorClass::Poison, "too large")] {
+            assert_eq!(may_be_there(told.clone()), told);
         }
     }
 }

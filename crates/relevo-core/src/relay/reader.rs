@@ -146,7 +146,7 @@ impl Readers {
         begun
     }
 
-    /// Have idle lanes been waiting for full ones as long as a quiet log waits for a look? (Sooner would read the same rows
+    /// Have idle lanes been waiting for full ones as long as they should, at the most? (Sooner would read the same rows
     /// again and again where all lanes are at work, and some a little faster than others.)
     fn have_waited_long_enough(
         &mut self,

@@ -104,6 +104,17 @@ fn full_lanes_that_are_slow_keep_idle_ones_waiting_for_one_pause_only() {
 }
 
 #[test]
+fn idle_lanes_wait_two_seconds_at_the_most_however_seldom_a_quiet_log_is_looked_at() {
+    let seldom = (Duration::from_millis(50), Duration::from_secs(10));
+    let config = RelayConfig { poll: seldom, ..config() };
+    let lanes = Lanes::from([(1, lane(1, 5, 10)), (2, lane(2, 5, 9)), (3, lane(3, 5, 0))]);
+    let mut readers = Readers::new(&config, false);
+    assert!(readers.begin(&lanes, at(1000), &config).is_empty());
+    assert_eq!(readers.wake_at(&config).min(), Some(at(3000)));
+    assert_eq!(readers.begin(&lanes, at(3000), &config).len(), 1);
+}
+
+#[test]
 fn a_quiet_log_is_looked_at_after_pauses_that_double_until_rows_come() {
     let (mut readers, lanes) = (readers(), lanes_at(&[5]));
     assert_eq!(readers.wake_at(&config()).min(), None);

@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS assemblies (
 
 -- The outbox as it is documented.
 CREATE TABLE IF NOT EXISTS outbox_events (
-    id             TEXT PRIMARY KEY,
+    id             TEXT NOT NULL PRIMARY KEY,
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
     event_type     TEXT NOT NULL,

@@ -2,7 +2,7 @@
 -- where they are missing: SQLite has no ADD COLUMN IF NOT EXISTS.
 
 CREATE TABLE IF NOT EXISTS outbox_events_dlq (
-    id             TEXT PRIMARY KEY,
+    id             TEXT NOT NULL PRIMARY KEY,
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
     event_type     TEXT NOT NULL,

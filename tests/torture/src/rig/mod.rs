@@ -104,8 +104,6 @@ pub struct Rig {
     /// Decides everything that is left to chance.
     pub rng: Rng,
     started: u32,
-    /// Relays and consumers among them.
-    workers: u32,
     probed: i64,
     /// Events that a database which is a copy does not know any more: that they were sent is not its fault.
     lost_with_copy: HashSet<Uuid>,
@@ -141,7 +139,6 @@ impl Rig {
             problems: Vec::new(),
             rng: Rng::seeded(run.seed),
             started: 0,
-            workers: 0,
             probed: 0,
             lost_with_copy: HashSet::new(),
             patience: RECOVERY_LIMIT,
@@ -224,11 +221,12 @@ impl Rig {
         Ok(())
     }
 
-    /// Lets it run until whatever a copy has was told of here.
-    pub async fn work_until_told_of(&self, copy: &Database) -> Result<()> {
-        let (found, deadline) = (copy.business().await?, Instant::now() + 4 * RECOVERY_LIMIT);
+    /// Lets it run until whatever was committed by now was told of.
+    pub async fn work_until_told(&self) -> Result<()> {
+        let found = self.database.business().await?;
+        let deadline = Instant::now() + 4 * RECOVERY_LIMIT;
         while !self.journal().knows(&found) {
-            ensure!(Instant::now() < deadline, "a copy has transactions that no writer told of");
+            ensure!(Instant::now() < deadline, "there are transactions that no writer told of");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())

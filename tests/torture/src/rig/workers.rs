@@ -50,7 +50,6 @@ impl Rig {
         if let Some(broken) = how.broken {
             args.extend(["--broken".to_owned(), value_name(broken)]);
         }
-        self.workers += 1;
         let server = matches!(self.database, Database::Postgres(_));
         if server && how.may_be_slow() && self.below(2) == 0 {
             args.push("--slow".to_owned());

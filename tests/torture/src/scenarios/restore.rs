@@ -63,7 +63,8 @@ pub async fn restore_of_a_file(run: &Run, name: &str, source: Source) -> Result<
     // Whatever the copy calls published had been stored by then.
     let stored = first.broker().map(|broker| broker.stored()).unwrap_or_default();
     first.figures.fault("copy while at work");
-    first.work_until_told_of(&copied).await?;
+    // What was stored meanwhile, and what the copy has, is known then.
+    first.work_until_told().await?;
     let mut second = Rig::new(run, &format!("{name}: the copy"), copied).await?;
     second.inherit(&first, stored).await?;
     let first = first.finish().await?;

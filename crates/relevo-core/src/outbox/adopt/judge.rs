@@ -1,6 +1,6 @@
 use super::mapping::{KeyFrom, Mapping, Role};
 use super::names::{literal, quoted_name};
-use super::shape::{ColumnShape, IndexShape, Sort, TableShape};
+use super::shape::{ColumnShape, IndexShape, Sort, TableShape, Times};
 use crate::error::{Error, Kind, Result, quoted};
 use serde::Serialize;
 
@@ -130,9 +130,15 @@ fn order(mapping: &Mapping, table: &TableShape) -> KeyOrder {
     if table.commit_times {
         return KeyOrder::CommitTime;
     }
-    let columns = [Role::Sequence, Role::CreatedAt, Role::Id];
-    let columns = columns.iter().filter_map(|role| mapping.column(*role)).map(str::to_owned);
-    KeyOrder::Approximate { columns: columns.collect() }
+    let (sequence, id) = (mapping.column(Role::Sequence), mapping.column(Role::Id));
+    let columns = [sequence, created_at(mapping, table), id].into_iter().flatten();
+    KeyOrder::Approximate { columns: columns.map(str::to_owned).collect() }
+}
+
+/// The column of the time a row was made, if times can be read there.
+fn created_at<'m>(mapping: &'m Mapping, table: &TableShape) -> Option<&'m str> {
+    let holds = |name: &&str| table.column(name).is_none_or(|it| it.times == Times::Holds);
+    mapping.column(Role::CreatedAt).filter(holds)
 }
 
 fn problems(mapping: &Mapping, table: &TableShape) -> Vec<String> {
@@ -155,6 +161,7 @@ fn problems(mapping: &Mapping, table: &TableShape) -> Vec<String> {
         _ => mapping.dead_letters.is_some(),
     }));
     problems.extend(generated(mapping, table));
+    problems.extend(timeless(mapping, table));
     problems
 }
 
@@ -201,6 +208,14 @@ fn unknowable(mapping: &Mapping, table: &TableShape) -> Option<String> {
     }
 }
 
+/// The column of the id, if a row may have none. SQLite allows that in any key that is not the row's own number.
+fn id_that_may_be_missing<'m>(mapping: &'m Mapping, table: &TableShape) -> Option<&'m str> {
+    let id = mapping.column(Role::Id)?;
+    let numbers_rows = table.row_number.as_ref().is_some_and(|number| number.column == id);
+    let nullable = table.column(id).is_some_and(|column| column.nullable);
+    (nullable && !numbers_rows).then_some(id)
+}
+
 /// Does a row leave its table, when it is confirmed or has failed for good?
 fn deletes(mapping: &Mapping) -> bool {
     mapping.delete || mapping.dead_letters.is_some()
@@ -235,6 +250,38 @@ fn generated(mapping: &Mapping, table: &TableShape) -> impl Iterator<Item = Stri
         .map(|(role, name)| format!("its column {} ({}) is generated", quoted(name), role.as_str()))
 }
 
+/// Columns of times that Relevo writes, and that take none: the first confirm would fail, and be tried for ever.
+fn timeless(mapping: &Mapping, table: &TableShape) -> impl Iterator<Item = String> {
+    let written = [Role::PublishedAt, Role::NextAttemptAt, Role::ErrorAt, Role::UpdatedAt];
+    let mapped = written.into_iter().filter_map(|role| Some((role, mapping.column(role)?)));
+    mapped.filter_map(|(role, name)| takes_no_time("its", role, table.column(name)?))
+}
+
+fn takes_no_time(whose: &str, role: Role, column: &ColumnShape) -> Option<String> {
+    (column.times == Times::Refuses).then(|| {
+        format!(
+            "{whose} column {} ({}) takes no time, being {}: make it a timestamptz, or a bigint for milliseconds since 1970",
+            quoted(&column.name),
+            role.as_str(),
+            column.type_name
+        )
+    })
+}
+
+/// Times that are there and not read.
+fn unread(mapping: &Mapping, table: &TableShape) -> impl Iterator<Item = String> {
+    let read = [
+        (Role::CreatedAt, "it tells neither the order nor how long a row has waited"),
+        (Role::NextAttemptAt, "a row is claimed before it, too"),
+    ];
+    let mapped = read.into_iter().filter_map(|(role, so)| Some((role, mapping.column(role)?, so)));
+    mapped.filter_map(|(role, name, so)| {
+        let column = table.column(name).filter(|column| column.times != Times::Holds)?;
+        let (role, is) = (role.as_str(), &column.type_name);
+        Some(format!("{name} ({role}) is {is}, of which no time is read: {so}"))
+    })
+}
+
 fn notes(mapping: &Mapping, table: &TableShape) -> Vec<String> {
     let mut notes = Vec::new();
     if mapping.column(Role::Key).is_none() && mapping.key == KeyFrom::Column {
@@ -252,6 +299,13 @@ fn notes(mapping: &Mapping, table: &TableShape) -> Vec<String> {
             "rows that fail for good stay as they are; `relevo dead-letters list` has them with their reason".into(),
         );
     }
+    notes.extend(id_that_may_be_missing(mapping, table).map(|id| {
+        format!(
+            "{id} may be NULL: a row without it cannot be marked, so it is not relayed and stays among the pending ones; NOT \
+             NULL keeps such rows out"
+        )
+    }));
+    notes.extend(unread(mapping, table));
     let sequence = mapping.column(Role::Sequence).and_then(|name| table.column(name));
     let sequence = sequence.filter(|_| !table.rows_are_in_commit_order);
     notes.extend(sequence.and_then(of_sequence));
@@ -310,7 +364,7 @@ fn missing_indices(mapping: &Mapping, table: &TableShape, order: &KeyOrder) -> V
     if !mapping.marks_published() || mapping.delete {
         return Vec::new();
     }
-    let time_or_id = [Role::CreatedAt, Role::Id].iter().find_map(|role| mapping.column(*role));
+    let time_or_id = created_at(mapping, table).or(mapping.column(Role::Id));
     let column = match order {
         KeyOrder::Sequence { column } => column,
         _ => time_or_id.unwrap_or_default(),
@@ -352,6 +406,15 @@ impl Mapping {
     pub fn pending_sql(&self, alias: &str) -> String {
         pending_condition(self, &format!("{alias}."))
     }
+
+    /// The same of those that can be relayed, which is all of them where each has an id: without one a row cannot be marked.
+    pub fn relayable_sql(&self, alias: &str, table: &TableShape) -> String {
+        let pending = self.pending_sql(alias);
+        match id_that_may_be_missing(self, table) {
+            Some(id) => format!("{pending} AND {alias}.{} IS NOT NULL", quoted_name(id)),
+            None => pending,
+        }
+    }
 }
 
 /// A row must fit into the dead-letter table, whatever else that one has.
@@ -364,6 +427,11 @@ fn dead_table_problems(mapping: &Mapping, table: &TableShape, dead: &TableShape)
             format!("{} has no column {} ({})", dead.name, quoted(name), role.as_str())
         })
         .collect();
+    let died_at = extra.clone().filter(|(role, _)| **role == Role::ErrorAt);
+    let whose = format!("{}'s", dead.name);
+    problems.extend(
+        died_at.filter_map(|(role, name)| takes_no_time(&whose, *role, dead.column(name)?)),
+    );
     let filled = |column: &ColumnShape| {
         table.column(&column.name).is_some() || extra.clone().any(|(_, name)| *name == column.name)
     };
@@ -385,9 +453,4 @@ fn dead_table_problems(mapping: &Mapping, table: &TableShape, dead: &TableShape)
     // Whoever is replayed comes back from there, and one that dies again gives way to itself.
     problems.extend(lacking(dead, |right| right != "UPDATE"));
     problems
-}
-
-/// Is it a column a time can be read from and written to?
-pub(super) fn is_time(column: &ColumnShape) -> bool {
-    matches!(column.sort, Sort::Time | Sort::NaiveTime)
 }

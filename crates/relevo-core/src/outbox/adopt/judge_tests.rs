@@ -12,6 +12,7 @@ fn column(name: &str) -> ColumnShape {
     ColumnShape {
         name: name.into(),
         sort: Sort::Text,
+        times: Times::Holds,
         type_name: "text".into(),
         nullable: true,
         default: None,
@@ -29,6 +30,7 @@ fn index(columns: &[&str], unique: bool, condition: Option<&str>) -> IndexShape 
 fn table(columns: &[&str]) -> TableShape {
     let mut shape = TableShape::named(name("shop.outbox"));
     shape.columns = columns.iter().map(|name| column(name)).collect();
+    shape.columns.iter_mut().filter(|it| it.name == "id").for_each(|id| id.nullable = false);
     shape.indices = vec![index(&["id"], true, None)];
     shape
 }
@@ -322,6 +324,50 @@ fn what_is_pending_is_said_as_sql() {
     assert_eq!(with_states(plain()).pending_sql("t"), r#"t."state" IN ('NEW', 'it''s')"#);
 }
 
+#[test]
+fn a_time_that_cannot_be_written_is_refused_and_one_that_is_not_read_is_no_order() {
+    let made = |times| {
+        let mut shape = all();
+        for name in ["sent_at", "made_at"] {
+            let column = shape.columns.iter_mut().find(|column| column.name == name).unwrap();
+            (column.times, column.type_name) = (times, "some".into());
+        }
+        shape
+    };
+    let mapping = marking().with(Role::CreatedAt, "made_at");
+    let by = |columns: &[&str]| {
+        let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+        KeyOrder::Approximate { columns }
+    };
+    let holds = judge(&mapping, &made(Times::Holds), None);
+    assert_eq!((holds.problems.len(), holds.order), (0, by(&["made_at", "id"])));
+    let takes = judge(&mapping, &made(Times::Takes), None);
+    assert_eq!((takes.problems.len(), takes.order), (0, by(&["id"])));
+    assert_eq!(takes.missing_indices, of(r#""id""#, UNSENT));
+    let unread = "made_at (created_at) is some, of which no time is read";
+    assert!(takes.notes.iter().any(|note| note.starts_with(unread)), "{:?}", takes.notes);
+    let refuses = judge(&mapping, &made(Times::Refuses), None);
+    let why = "its column \"sent_at\" (published_at) takes no time, being some";
+    assert!(refuses.problems.len() == 1 && refuses.problems[0].starts_with(why), "{refuses:?}");
+}
+
+#[test]
+fn where_a_row_may_have_no_id_that_is_said_and_only_others_are_relayed() {
+    let mut shape = all();
+    assert_eq!(marking().relayable_sql("t", &shape), r#"t."sent_at" IS NULL"#);
+    shape.columns[0].nullable = true;
+    assert_eq!(
+        marking().relayable_sql("t", &shape),
+        r#"t."sent_at" IS NULL AND t."id" IS NOT NULL"#
+    );
+    let verdict = judge(&marking(), &shape, None);
+    assert_eq!(verdict.problems, [""; 0]);
+    assert!(verdict.notes.iter().any(|note| note.starts_with("id may be NULL")), "{verdict:?}");
+    // The row's own number is never missing, whatever the file says of its column.
+    shape.row_number = Some(RowNumber { column: "id".into(), comes_again: false });
+    assert_eq!(marking().relayable_sql("t", &shape), r#"t."sent_at" IS NULL"#);
+}
+
 /// What keeps rows from being moved into a table of dead letters that has these columns.
 fn burying(columns: Vec<ColumnShape>) -> Vec<String> {
     let mut dead = TableShape::named(name("shop.dead"));
@@ -361,6 +407,19 @@ fn rows_must_be_allowed_to_go_to_the_table_of_dead_letters_and_to_come_back() {
         let lacking = format!("this user lacks {rights}: GRANT {rights} ON \"shop\".\"dead\"");
         assert_eq!(told, [lacking]);
     }
+}
+
+#[test]
+fn a_table_of_dead_letters_must_have_room_for_the_time_of_a_death() {
+    let told = |times| {
+        let mut dead = TableShape::named(name("shop.dead"));
+        dead.columns = vec![needed("id"), ColumnShape { times, ..column("died_at") }];
+        let there = DeadTable::new(name("shop.dead")).with(Role::ErrorAt, "died_at");
+        judge(&plain().dead_letters(there), &all(), Some(&dead)).problems
+    };
+    assert_eq!((told(Times::Holds), told(Times::Takes)), (vec![], vec![]));
+    let told = told(Times::Refuses);
+    assert!(told.len() == 1 && told[0].starts_with("shop.dead's column \"died_at\""), "{told:?}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub use names::{TableName, literal, quoted_name};
 pub use presets::Preset;
 pub use propose::propose;
 pub use rows::{Claims, Fit, Harvest, RawRow, Unfit, event_id, inbox_of, key_of, sort_out};
-pub use shape::{ColumnShape, IndexShape, RowNumber, Sort, TableShape};
+pub use shape::{ColumnShape, IndexShape, RowNumber, Sort, TableShape, Times};
 pub use why::RowSeen;
 
 use crate::dead_letters::Answer;

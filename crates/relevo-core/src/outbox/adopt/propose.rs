@@ -1,7 +1,6 @@
-use super::judge::is_time;
 use super::mapping::{Mapping, Role};
 use super::presets::Preset;
-use super::shape::{Sort, TableShape};
+use super::shape::{Sort, TableShape, Times};
 
 /// Names that columns of each role have elsewhere, without case and underscores; the first that is there counts.
 const NAMES: &[(Role, &[&str])] = &[
@@ -170,11 +169,8 @@ fn find(table: &TableShape, role: Role, names: &[&str], so_far: &Mapping) -> Opt
         name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
     };
     let suits = |column: &&super::shape::ColumnShape| match role {
-        Role::CreatedAt
-        | Role::PublishedAt
-        | Role::NextAttemptAt
-        | Role::ErrorAt
-        | Role::UpdatedAt => is_time(column) || matches!(column.sort, Sort::Text | Sort::Integer),
+        Role::CreatedAt | Role::NextAttemptAt => column.times == Times::Holds,
+        Role::PublishedAt | Role::ErrorAt | Role::UpdatedAt => column.times != Times::Refuses,
         Role::Sequence | Role::Attempts => column.sort == Sort::Integer,
         Role::Topic | Role::Type => matches!(column.sort, Sort::Text | Sort::Other),
         Role::Headers => matches!(column.sort, Sort::Text | Sort::Json),
@@ -221,6 +217,11 @@ mod tests {
             .map(|(name, sort)| ColumnShape {
                 name: (*name).into(),
                 sort: *sort,
+                times: match sort {
+                    Sort::Time | Sort::NaiveTime | Sort::Integer => Times::Holds,
+                    Sort::Text => Times::Takes,
+                    _ => Times::Refuses,
+                },
                 type_name: "x".into(),
                 nullable: true,
                 default: None,
@@ -296,8 +297,9 @@ mod tests {
     #[test]
     fn a_column_that_cannot_hold_what_its_name_says_is_passed_over() {
         for (role, name, suits, other) in [
-            (Role::CreatedAt, "created_at", &[Sort::Time, Sort::Text][..], &[Sort::Bytes][..]),
-            (Role::UpdatedAt, "updated_at", &[Sort::NaiveTime, Sort::Integer], &[Sort::Uuid]),
+            (Role::CreatedAt, "created_at", &[Sort::Time, Sort::Integer][..], &[Sort::Text][..]),
+            (Role::NextAttemptAt, "next_retry_at", &[Sort::NaiveTime], &[Sort::Text, Sort::Uuid]),
+            (Role::UpdatedAt, "updated_at", &[Sort::NaiveTime, Sort::Text], &[Sort::Uuid]),
             (Role::Sequence, "position", &[Sort::Integer], &[Sort::Text, Sort::Time]),
             (Role::Attempts, "attempts", &[Sort::Integer], &[Sort::Json]),
             (Role::Topic, "topic", &[Sort::Text, Sort::Other], &[Sort::Integer]),

@@ -22,6 +22,18 @@ pub enum Sort {
     Other,
 }
 
+/// What a column is to a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Times {
+    /// It holds them; whole numbers are milliseconds since 1970.
+    Holds,
+    /// One can be written there, and is never read: what is there may be none.
+    Takes,
+    /// It has no room for one, or no form.
+    Refuses,
+}
+
 /// A column as the database describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnShape {
@@ -29,6 +41,8 @@ pub struct ColumnShape {
     pub name: String,
     /// What it holds.
     pub sort: Sort,
+    /// What it is to a time.
+    pub times: Times,
     /// Its type as SQL writes it.
     pub type_name: String,
     /// May it be empty?

@@ -2,7 +2,7 @@
 
 use super::super::errors::error;
 use super::super::session::{Session, args};
-use relevo_core::outbox::adopt::{ColumnShape, IndexShape, Sort, TableName, TableShape};
+use relevo_core::outbox::adopt::{ColumnShape, IndexShape, Sort, TableName, TableShape, Times};
 use relevo_core::{Kind, Result};
 use tokio_postgres::Row;
 
@@ -63,6 +63,7 @@ fn column(row: &Row) -> ColumnShape {
         name: row.get(0),
         type_name: row.get(1),
         sort: sort(row.get(2)),
+        times: times(row.get(2)),
         nullable: row.get(3),
         default: row.get(4),
         generated: row.get(5),
@@ -80,6 +81,15 @@ fn sort(type_name: &str) -> Sort {
         "timestamptz" => Sort::Time,
         "timestamp" => Sort::NaiveTime,
         _ => Sort::Other,
+    }
+}
+
+/// A text may be no time, and one bad row must not keep the others from being read; a day tells too little.
+fn times(type_name: &str) -> Times {
+    match type_name {
+        "timestamptz" | "timestamp" | "int8" => Times::Holds,
+        "text" | "varchar" | "bpchar" | "citext" | "date" => Times::Takes,
+        _ => Times::Refuses,
     }
 }
 

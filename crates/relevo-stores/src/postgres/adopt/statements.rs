@@ -2,7 +2,7 @@
 //! states, which are literals so that they take the column's type.
 
 use relevo_core::outbox::adopt::{
-    ColumnShape, DeadTable, KeyFrom, KeyOrder, Mapping, Role, Sort, TableShape, literal,
+    ColumnShape, DeadTable, KeyFrom, KeyOrder, Mapping, Role, Sort, TableShape, Times, literal,
     quoted_name,
 };
 use relevo_core::{Error, Kind, Result};
@@ -114,9 +114,9 @@ impl<'m> Maker<'m> {
         }
     }
 
-    /// The time in a column, if it has times: a text may be none, and one bad row must not keep the others from being read.
+    /// The time in a column, if it holds times.
     fn time(&self, role: Role) -> Option<String> {
-        let column = self.shape(role)?;
+        let column = self.shape(role).filter(|column| column.times == Times::Holds)?;
         let name = format!("t.{}", quoted_name(&column.name));
         match column.sort {
             Sort::Time => Some(name),
@@ -171,7 +171,7 @@ impl<'m> Maker<'m> {
     /// claims. What commits later than it and belongs before something in it was not there when that was inserted.
     fn look(&self, order: &KeyOrder) -> String {
         let (table, id) = (self.table.name.sql(), &self.id);
-        let (pending, due) = (self.mapping.pending_sql("t"), self.due());
+        let (pending, due) = (self.mapping.relayable_sql("t", self.table), self.due());
         let (unclaimed, order) = (self.unclaimed(), self.order_by(order));
         format!(
             "SELECT t.{id}::text FROM {table} t WHERE {pending} AND {due} AND {unclaimed} ORDER BY {order} LIMIT $2"
@@ -270,7 +270,7 @@ impl<'m> Maker<'m> {
             held = self.held(),
             key = self.text(Role::Key),
             payload = if in_payload { self.payload() } else { "NULL::bytea".into() },
-            pending = self.mapping.pending_sql("t"),
+            pending = self.mapping.relayable_sql("t", self.table),
             due = self.due(),
             unclaimed = self.unclaimed(),
             order = self.order_by(order),
@@ -280,7 +280,7 @@ impl<'m> Maker<'m> {
     /// `$1` adoption, `$2` most rows: the ids of what is pending.
     pub(super) fn pending_ids(&self) -> String {
         let (table, id) = (self.table.name.sql(), &self.id);
-        let (pending, unclaimed) = (self.mapping.pending_sql("t"), self.unclaimed());
+        let (pending, unclaimed) = (self.mapping.relayable_sql("t", self.table), self.unclaimed());
         format!("SELECT t.{id}::text FROM {table} t WHERE {pending} AND {unclaimed} LIMIT $2")
     }
 

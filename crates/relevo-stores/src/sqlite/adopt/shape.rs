@@ -2,7 +2,9 @@
 
 use super::super::errors::{Sql, own};
 use relevo_core::Kind;
-use relevo_core::outbox::adopt::{ColumnShape, IndexShape, RowNumber, Sort, TableName, TableShape};
+use relevo_core::outbox::adopt::{
+    ColumnShape, IndexShape, RowNumber, Sort, TableName, TableShape, Times,
+};
 use rusqlite::{OptionalExtension, Transaction};
 
 /// Reads what matters of a table; refuses one that is not there, or is none.
@@ -41,7 +43,8 @@ fn row_number(tx: &Transaction<'_>, schema: &str, table: &str) -> Sql<Option<Row
     let found: Option<(String, Option<String>)> = found.optional()?;
     Ok(found.map(|(column, sql)| {
         let sql = bare(&sql.unwrap_or_default()).to_ascii_uppercase();
-        RowNumber { column, comes_again: !sql.contains("AUTOINCREMENT") }
+        let mut words = sql.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$'));
+        RowNumber { column, comes_again: !words.any(|word| word == "AUTOINCREMENT") }
     }))
 }
 
@@ -86,6 +89,8 @@ fn columns(tx: &Transaction<'_>, schema: &str, table: &str) -> Sql<Vec<ColumnSha
         Ok(ColumnShape {
             name: row.get(0)?,
             sort: sort(&type_name),
+            // Any column takes any value, and what is no time is read as none.
+            times: Times::Holds,
             type_name,
             nullable: !row.get::<_, bool>(2)?,
             default: row.get(3)?,

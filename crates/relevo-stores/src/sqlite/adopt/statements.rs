@@ -138,7 +138,7 @@ impl<'m> Maker<'m> {
             tenant = self.value(Role::Tenant),
             created = self.millis(Role::CreatedAt),
             table = self.table.name.sql(),
-            pending = self.mapping.pending_sql("t"),
+            pending = self.mapping.relayable_sql("t", self.table),
             due = self.due(),
             order = self.order_by(),
         )
@@ -189,7 +189,7 @@ impl<'m> Maker<'m> {
             id = self.id,
             order = self.order_by(),
             table = self.table.name.sql(),
-            pending = self.mapping.pending_sql("t"),
+            pending = self.mapping.relayable_sql("t", self.table),
             due = self.due(),
         )
     }
@@ -198,7 +198,7 @@ impl<'m> Maker<'m> {
     pub(super) fn pending_ids(&self) -> String {
         let (table, id) = (self.table.name.sql(), &self.id);
         let unclaimed = self.not_beside(&[&["claimed"], self.untold().as_slice()].concat());
-        let pending = self.mapping.pending_sql("t");
+        let pending = self.mapping.relayable_sql("t", self.table);
         format!("SELECT t.{id} FROM {table} t WHERE {pending} AND {unclaimed} LIMIT ?2")
     }
 
