@@ -4,7 +4,7 @@ use crate::database::Database;
 use crate::process::Process;
 use crate::report::Outcome;
 use crate::rig::{LEASE, Relays, Rig, Run};
-use crate::worker::tripwire::{OF_CONSUMERS, OF_HANDLERS, STEPS, Tripwire};
+use crate::worker::tripwire::{LANES_TAKEN, OF_CONSUMERS, OF_HANDLERS, STEPS, Tripwire};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
@@ -130,7 +130,7 @@ fn moment(step: &str, before: bool) -> String {
 /// Waits until the wire has ended it; what comes only at an orderly end is asked for.
 fn ends_at(relay: &mut Process, step: &str) -> bool {
     if AT_THE_END.contains(&step) {
-        has_worked(relay);
+        has_lanes(relay);
         relay.ask_to_end();
     }
     relay.wait_end(PATIENCE)
@@ -195,7 +195,7 @@ async fn sleep_past_the_lease(
 ) -> Result<()> {
     let moment = moment(step, before);
     if AT_THE_END.contains(&step) {
-        has_worked(&relay);
+        has_lanes(&relay);
         relay.ask_to_end();
     }
     if relay.wait_paused(PATIENCE) {
@@ -218,7 +218,7 @@ async fn sleep_past_the_lease(
     Ok(())
 }
 
-/// Waits until a relay has lanes.
-fn has_worked(relay: &Process) {
-    relay.wait_until(PATIENCE, |told| told.in_flight() > 0 || !told.ends.is_empty());
+/// Waits until a worker has lanes to give back. (A consumer is handed messages before it has any.)
+fn has_lanes(worker: &Process) {
+    worker.wait_until(PATIENCE, |told| told.met.contains_key(LANES_TAKEN));
 }

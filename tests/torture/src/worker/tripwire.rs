@@ -53,6 +53,9 @@ pub const UPKEEP: [&str; 2] = ["upkeep begins", "upkeep ends"];
 /// What a worker meets whose pool has no connection left.
 pub const EXHAUSTED: &str = "exhausted pool";
 
+/// What a worker tells when it has got lanes.
+pub const LANES_TAKEN: &str = "lanes taken";
+
 /// Where and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tripwire {
@@ -165,7 +168,12 @@ impl<S: Store> Store for Tripped<S> {
         member: &MemberId,
         max_parked: usize,
     ) -> Result<Vec<(u16, LaneState)>> {
-        around("take", self.0.take_lanes(subscription, claims, member, max_parked)).await
+        let taking = self.0.take_lanes(subscription, claims, member, max_parked);
+        let taken = around("take", taking).await;
+        if taken.as_ref().is_ok_and(|lanes| !lanes.is_empty()) {
+            tell(&Line::Met(LANES_TAKEN.to_owned()));
+        }
+        taken
     }
 
     async fn load_lane(
